@@ -1,4 +1,4 @@
-"""Fit what kernels reach of a device's rates (`cost/data/efficiencies.toml`) to measured steps.
+"""Fit what kernels reach of a device's rates (`cost/data/factors.toml`) to measured steps.
 
     python scripts/calibrate_kernels.py [--without SOURCE ...] [--write]     # two minutes on one thread
 
@@ -6,7 +6,7 @@ One crossed model of all rows. A kernel of kind c in type w on architecture a ta
 
     t = (t_c^3 + t_m^3)^(1/3) + t_transposes + t_0
     t_c = flops / (peak * compute[c, w] * sustained[a, w] * sustained_conv[a, w] * share of the shape)
-    t_m = bytes / (bandwidth * memory[c] * share[a])
+    t_m = bytes / (bandwidth * memory[c] * bandwidth[a])
 
 and the kernels of a step together times shortfall[stack] and a factor of the source within its stack. What
 the chip sustains and what the software leaves of it are fitted side by side: an architecture that only slow
@@ -46,8 +46,8 @@ from precision_time.cost.roofline import (
     CONVOLUTIONS,
     KIND,
     KINDS,
-    SHARES,
     UNALIGNED,
+    WIDTHS,
     chip_of,
     kernel_kinds,
     kernel_model_of,
@@ -67,7 +67,7 @@ from precision_time.workload.graph import OpClass
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
-DATA = Path(__file__).resolve().parents[1] / "src" / "precision_time" / "cost" / "data" / "efficiencies.toml"
+DATA = Path(__file__).resolve().parents[1] / "src" / "precision_time" / "cost" / "data" / "factors.toml"
 COLUMNS = ("matrix", "fp32", "fp64")
 PRIORS: Mapping[str, float] = {
     "compute": 0.8,
@@ -366,7 +366,7 @@ def _priced(group: JobGroup) -> Priced:
 
 
 def _attention_factor() -> float:
-    return float(constants("efficiencies")["compute"]["attention"][0])
+    return float(constants("factors")["compute_factor"]["attention"][0])
 
 
 def _kept_share(group: JobGroup) -> float:
@@ -474,33 +474,33 @@ def tables(fit: Fit) -> dict[str, dict[str, object]]:
     ]
     chips = sorted({name.split(".")[1] for name in fit.names if name.startswith("bandwidth.")})
     by_chip = {
-        table: {chip: [of(f"{table}.{chip}.{width}") for width in SHARES] for chip in chips}
+        table: {chip: [of(f"{table}.{chip}.{width}") for width in WIDTHS] for chip in chips}
         for table in ("sustained", "sustained_conv")
     }
     seen = {
         width: [value[f"sustained.{chip}.{width}"] for chip in chips if f"sustained.{chip}.{width}" in value]
-        for width in SHARES
+        for width in WIDTHS
     }
     middle = [
         round(float(np.exp(np.median(np.log(seen[w])))) if seen[w] else of(f"sustained.x.{w}"), 3)
-        for w in SHARES
+        for w in WIDTHS
     ]
     for chip, shares in by_chip["sustained"].items():
         by_chip["sustained"][chip] = [
             share if f"sustained.{chip}.{width}" in value else other
-            for share, width, other in zip(shares, SHARES, middle, strict=True)
+            for share, width, other in zip(shares, WIDTHS, middle, strict=True)
         ]
     found = fit.shortfalls()
     stacks = {name: round(x / scale, 3) for name, (x, _) in found.items()}
     usual = [x / scale for x, n in found.values() if n >= LEAST_ROWS]
     return {
-        "compute": {
+        "compute_factor": {
             kind: [of(f"compute.{kind}.{column}") for column in COLUMNS] for kind in sorted(products)
         },
-        "memory": {item.value: of(f"memory.{item.value}") for item in OP_CLASSES},
-        "sustained": {"other": middle, **by_chip["sustained"]},
-        "sustained_conv": {"other": [1.0] * len(SHARES), **by_chip["sustained_conv"]},
-        "bandwidth": {"other": 1.0, **{chip: of(f"bandwidth.{chip}") for chip in chips}},
+        "memory_factor": {item.value: of(f"memory.{item.value}") for item in OP_CLASSES},
+        "sustained_factor": {"other": middle, **by_chip["sustained"]},
+        "conv_factor": {"other": [1.0] * len(WIDTHS), **by_chip["sustained_conv"]},
+        "bandwidth_factor": {"other": 1.0, **{chip: of(f"bandwidth.{chip}") for chip in chips}},
         "shortfall": {"other": round(float(np.median(usual)), 3), **dict(sorted(stacks.items()))},
         "": {"transposed": of("transposed")},
     }
@@ -509,13 +509,27 @@ def tables(fit: Fit) -> dict[str, dict[str, object]]:
 HEADER = """# Written by scripts/calibrate_kernels.py from the measured steps of the corpus; do not edit.
 """
 TITLES = {
-    "compute": "Share of the sustained rate that large products reach: types of matrix units, fp32, fp64.\n"
-    "# Attention in matrix units: factor on the shares of [attention] in kernels.toml.",
-    "memory": "Share of the memory bandwidth, by operator class.",
-    "sustained": "Share of the dense peak that power and clocks sustain: fp32, fp64, TF32, 16, 8, 4 bits.\n"
-    "# `-half`: matrix units that add up in fp32 at half their rate.",
-    "sustained_conv": "Convolutions relative to that, same columns.",
-    "bandwidth": "Bandwidth that streaming kernels reach, relative to the others.",
+    "compute_factor": (
+        "Rate at which counted FLOPs are worked off, over the sustained rate of the chip: types of matrix\n"
+        "# units, fp32, fp64; large products. Above 1 where the algorithm multiplies less than is counted:\n"
+        "# convolutions of 3 x 3 in fp32 (Winograd, at most 2.25), recurrent layers in fp32 (time steps\n"
+        "# share kernels).\n"
+        "# Attention in matrix units: times the numbers of [attention] in kernels.toml."
+    ),
+    "memory_factor": (
+        "Rate at which counted bytes are worked off, over the bandwidth of the chip, by operator class.\n"
+        "# Counted is what a kernel reads and writes once, as if all of it went to the device's memory.\n"
+        "# Above 1 where some of it stays in the cache: weights between the time steps of recurrent layers,\n"
+        "# what the kernel before norms and moves has left there."
+    ),
+    "sustained_factor": (
+        "FLOP/s under load over the dense peak of the data sheet: fp32, fp64, TF32, 16, 8, 4 bits. Below\n"
+        "# 1 where power limits the clocks; above 1 (at most 1.1) where boards clock above the boost that\n"
+        "# the data sheet counts with.\n"
+        "# `-half`: matrix units that add up in fp32 at half their rate."
+    ),
+    "conv_factor": "The same for convolutions, over that of the other products; same columns.",
+    "bandwidth_factor": "Bytes/s over the data sheet's, over that of the mean chip ([memory_factor]).",
     "shortfall": "How many times longer kernels take in a stack than in the best quartile of stacks.",
 }
 

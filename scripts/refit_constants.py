@@ -5,7 +5,7 @@
 The folds of the report keep rows from the trees, not from the constants of the formulas, which were fitted to
 steps of the whole corpus. Here, for every fold by model and by source:
 
-* kernels (efficiencies.toml, some 300 numbers): `calibrate_kernels.py` on the training rows;
+* kernels (factors.toml, some 300 numbers): `calibrate_kernels.py` on the training rows;
 * spread of the devices (stragglers.toml): `calibrate_stragglers.py` on the series of the training rows;
 * host time per kernel (kernels.toml): the factor of `calibrate_host.py` that deviates least on those rows;
 * single numbers that were read off named sources (READ_OFF): zero where all of those are held out.
@@ -125,7 +125,7 @@ class Evidence:
         """Constants that have seen the training rows only."""
         inside = {row.row_id for row in training}
         sources = {source_name(row) for row in training}
-        changes: Changes = {("efficiencies", ()): self._efficiencies(inside)}
+        changes: Changes = {("factors", ()): self._factors(inside)}
         by_source: defaultdict[str, list[stragglers.Series]] = defaultdict(list)
         for one in self.series:
             if inside & set(one.row_ids):
@@ -150,8 +150,8 @@ class Evidence:
                 changes[item.file, item.path] = 0.0
         return changes
 
-    def _efficiencies(self, inside: set[int]) -> dict[str, Any]:
-        """Shares of the peaks and bandwidths, of the training rows alone."""
+    def _factors(self, inside: set[int]) -> dict[str, Any]:
+        """What kernels reach of peaks and bandwidths, of the training rows alone."""
         kept = np.isin(self.row_ids, list(inside))
         fit = kernels.Fit(*self._part(kept))
         for _ in range(kernels.ROUNDS):

@@ -1,12 +1,18 @@
 """The roofline of a kernel: what bounds it, and that better hardware never makes it slower."""
 
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from precision_time import cost
 from precision_time.cost.constants import constants
 from precision_time.cost.roofline import (
     KINDS,
@@ -184,7 +190,37 @@ def test_memory_bound_training_is_bound_by_memory():
     assert seconds(step, 256, faster(A100, peak=2.0)).sum() > 0.75 * base
 
 
-def test_utilizations_are_shares():
+def _numbers(table: Any, name: str = "") -> Iterator[tuple[str, float]]:
+    """All numbers of tables with the names above them."""
+    if isinstance(table, Mapping):
+        for key, value in table.items():
+            yield from _numbers(value, f"{name}.{key}")
+    elif isinstance(table, list):
+        for value in table:
+            yield from _numbers(value, name)
+    elif isinstance(table, int | float) and not isinstance(table, bool):
+        yield name, float(table)
+
+
+def test_what_is_called_a_share_is_one():
+    """In (0, 1], in all data of the cost model; what was fitted to be more is a factor, and says of what."""
+    seen = 0
+    for path in sorted((Path(cost.__file__).parent / "data").glob("*.toml")):
+        content = path.read_text(encoding="utf-8")
+        title = path.stem if re.search("share|efficien", path.stem) else ""
+        for name, value in _numbers(tomllib.loads(content), title):
+            if re.search("share|efficien", name):
+                seen += 1
+                assert 0.0 < value <= 1.0, (path.name, name, value)
+    assert seen > 50
+    factors = constants("factors")
+    tables = {name: table for name, table in factors.items() if isinstance(table, Mapping)}
+    most = {name: max(value for _, value in _numbers(table)) for name, table in tables.items()}
+    above = {name for name in most if most[name] > 1.0} - {"shortfall"}
+    assert above and all(table.endswith("_factor") for table in above)
+
+
+def test_factors_stay_within_what_explains_them():
     model = load_kernel_model()
     winograd = KINDS.index("conv_3x3")
     assert (model.compute > 0).all()
@@ -210,8 +246,8 @@ def test_compilers_fuse_and_launch_less():
     [(DType.FP32, 19.5e12, 0), (DType.TF32, 156e12, 2), (DType.FP16, 312e12, 3), (DType.BF16, 312e12, 3)],
 )
 def test_power_limits_lower_the_peak_of_every_type(dtype, peak, column):
-    """A100: data-sheet peaks times the share of efficiencies.toml."""
-    share = constants("efficiencies")["sustained"]["ampere"][column]
+    """A100: data-sheet peaks times the factor of factors.toml."""
+    share = constants("factors")["sustained_factor"]["ampere"][column]
     assert share < 1.0
     assert rates_of([A100]).peak[0, 0, DTYPES.index(dtype)] == pytest.approx(peak * share)
 

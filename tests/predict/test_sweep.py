@@ -74,6 +74,36 @@ def test_every_row_is_what_the_request_alone_says() -> None:
     assert {kind[0] for kind in kinds if kind != "refused"} == {True, False}
 
 
+def test_no_row_does_more_than_the_device_can() -> None:
+    """On chips whose stacks are quicker than others where nothing was measured; alone as in a sweep."""
+    rng = np.random.default_rng(29)
+    devices = ["IPU-GC200", "IPU-Bow", "Gaudi", "Gaudi2", "RTX2070", "GTX1080Ti", "V100-PCIE-16GB", "TPUv3"]
+    chosen = {str(name) for name in rng.choice(devices[4:], 2, replace=False)} | {*devices[:4]}
+    asked = [
+        {
+            "model": model,
+            "device": sorted(chosen),
+            "precision": ["fp32", "fp16-mixed"],
+            "batch_size": [8, 64, int(rng.integers(200, 600))],
+        }
+        for model in ("vgg16", "gpt2", "bert-base")
+    ]
+    rows = 0
+    for table in sweep_tables(asked):
+        mfu = table["mfu"].astype(float)
+        assert (mfu[~np.isnan(mfu)] <= 1.0).all()
+        rows += len(mfu)
+    assert rows == 3 * 6 * 2 * 3
+    [table] = sweep_tables([{"model": "gpt2", "device": "IPU-GC200", "precision": "fp32", "batch_size": 512}])
+    assert table["error"][0] is None and table["mfu"][0] == 1.0
+    [alone] = predict_many(
+        [{"model": "gpt2", "device": "IPU-GC200", "precision": "fp32", "batch_size": 512}]
+    ).answers
+    assert isinstance(alone, Prediction)
+    assert alone.step_time_s == pytest.approx(table["step_time_s"][0], rel=1e-12)
+    assert sum(alone.terms.values()) == pytest.approx(alone.step_time_s)
+
+
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Grid:
     """A grid of 80 rows in blocks of about 16."""

@@ -4,8 +4,8 @@ $t = \left(t_c^3 + t_m^3\right)^{1/3} + t_0 \cdot launches$, with
 $t_c = flops / (peak_{dtype} \cdot u_{class} \cdot u_{tile} \cdot u_{wave} \cdot u_k)$ and
 $t_m = bytes / (bandwidth \cdot v_{class})$.
 
-At the ridge a kernel takes 1.26 times either bound. The class utilizations u and v are calibrated on the
-corpus (`cost/data/kernels.toml`). Arrays broadcast: configurations along axis 0, kernels along axis 1.
+At the ridge a kernel takes 1.26 times either bound. The factors u and v of the classes are calibrated on the
+corpus (`cost/data/factors.toml`). Arrays broadcast: configurations along axis 0, kernels along axis 1.
 
 References: Williams et al., CACM 52(4), 2009, for the roofline; tile and wave quantization after
 NVIDIA's matrix multiplication guide and NeuSight (ASPLOS 2025).
@@ -38,8 +38,8 @@ KINDS = (*(op_class.value for op_class in OP_CLASSES), *CONVOLUTIONS, UNALIGNED)
 HALF = "-half"
 """Ending of an architecture whose matrix units add up in fp32 at half their rate (GeForce)."""
 _HALF_FROM = 3.5
-SHARES = ("fp32", "fp64", "tf32", "16", "8", "4")
-"""Columns of the tables `sustained` and `sustained_conv`."""
+WIDTHS = ("fp32", "fp64", "tf32", "16", "8", "4")
+"""Columns of the tables `sustained_factor` and `conv_factor`."""
 KIND = {
     DType.FP32: "fp32",
     DType.FP64: "fp64",
@@ -88,16 +88,16 @@ _TRANSPOSES[np.ix_([_CONV, _GROUPED, _DEPTHWISE], [DTYPES.index(DType.FP16), DTY
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class KernelModel:
-    """Calibrated utilizations; arrays are indexed by the position of the class in OpClass or in KINDS.
+    """Calibrated factors; arrays are indexed by the position of the class in OpClass or in KINDS.
 
     Equal only to itself, as a key of caches; so are the rates of devices.
     """
 
     compute: Floats
-    """Share of the sustained rate that large products reach, shape (kinds, 3): in types of matrix units, in
-    fp32, in fp64. Above 1 where an algorithm saves multiplications (Winograd)."""
+    """Counted FLOP/s of large products over the sustained rate, shape (kinds, 3): in types of matrix units,
+    in fp32, in fp64. Above 1 where an algorithm saves multiplications (Winograd)."""
     memory: Floats
-    """Share of the memory bandwidth, shape (classes,)."""
+    """Counted bytes/s over the memory bandwidth, shape (classes,). Above 1 where some stay in the cache."""
     latency_s: float
     """Start of one kernel on the device that the kernel before does not hide."""
     k_half: float
@@ -149,7 +149,10 @@ def _rates(keys: tuple[Same, ...]) -> DeviceRates:
         peak=np.array([_sustained(device) for device in devices]),
         column=np.array([[COLUMN[computed_as(device, dtype)] for dtype in DTYPES] for device in devices]),
         bandwidth=np.array(
-            [[device.memory_bandwidth_bytes_per_s * _share("bandwidth", device)] for device in devices]
+            [
+                [device.memory_bandwidth_bytes_per_s * _factor("bandwidth_factor", device)]
+                for device in devices
+            ]
         ),
         units=np.array([[max(device.sm_count, 1.0)] for device in devices]),
     )
@@ -158,14 +161,15 @@ def _rates(keys: tuple[Same, ...]) -> DeviceRates:
 def _sustained(device: Device) -> Floats:
     """FLOP/s by family and dtype, shape (families, dtypes).
 
-    A type without hardware runs at the rate, and at the share, of the type it runs as. Attention's table is
-    of shares of the dense peak; depthwise convolutions have no use for matrix units and run on vector units.
+    A type without hardware runs at the rate, and with the factor, of the type it runs as. Attention's table
+    is of shares of the dense peak; depthwise convolutions have no use for matrix units and run on vector
+    units.
     """
     types = [computed_as(device, dtype) for dtype in DTYPES]
     dense = np.array([peak_flops_per_s(device, dtype) for dtype in types])
-    columns = [SHARES.index(KIND[dtype]) for dtype in types]
-    products = dense * np.array(_share("sustained", device))[columns]
-    convolutions = products * np.array(_share("sustained_conv", device))[columns]
+    columns = [WIDTHS.index(KIND[dtype]) for dtype in types]
+    products = dense * np.array(_factor("sustained_factor", device))[columns]
+    convolutions = products * np.array(_factor("conv_factor", device))[columns]
     vector = products[DTYPES.index(DType.FP32)]
     return np.stack([products, convolutions, dense, np.full(len(DTYPES), vector)])
 
@@ -181,15 +185,15 @@ def chip_of(device: Device) -> str:
     return device.arch + HALF * accumulates_at_half(device)
 
 
-def _share(table: str, device: Device) -> Any:
-    """Entry of the device's architecture and accumulation rate in a table of efficiencies.toml.
+def _factor(table: str, device: Device) -> Any:
+    """Entry of the device's architecture and accumulation rate in a table of factors.toml.
 
-    All of a rate that was measured is sustained: no share of it is taken.
+    All of a rate that was measured is sustained.
     """
-    shares = constants("efficiencies")[table]
+    factors = constants("factors")[table]
     if measured(device.arch):
-        return np.ones_like(shares["other"])
-    return shares.get(chip_of(device), shares.get(device.arch, shares["other"]))
+        return np.ones_like(factors["other"])
+    return factors.get(chip_of(device), factors.get(device.arch, factors["other"]))
 
 
 def product_flops_per_s(device: Device, dtype: DType) -> float:
@@ -224,7 +228,7 @@ def kernel_seconds(
         step: Typed kernels, N of them.
         micro_batch_size: Samples per forward pass, shape (C, 1).
         rates: Device rates, C rows (or one row for all).
-        model: Calibrated utilizations.
+        model: Calibrated factors.
 
     Returns:
         Seconds, shape (C, N).
@@ -269,7 +273,7 @@ class _Fixed:
     rate: Floats
     """FLOP/s of a shape that fills the device, shape (C, N)."""
     memory: Floats
-    """Share of the bandwidth, shape (N,)."""
+    """Counted bytes/s over the bandwidth, shape (N,)."""
     transposes: Floats
     """Passes over the operands, shape (N,)."""
     latency_s: Floats
@@ -415,22 +419,22 @@ def compiler_rates(compiler: str) -> CompilerRates:
 
 @lru_cache(maxsize=256)
 def load_kernel_model(arch: str = "", attention: str = "", channels_last: bool = False) -> KernelModel:
-    """The calibrated utilizations that ship with the package.
+    """The calibrated factors that ship with the package.
 
     Args:
         arch: Architecture word of the device: attention kernels differ by it.
         attention: Generation of the fused attention kernel; the last one when empty.
         channels_last: Activations lie as matrix units read them.
     """
-    data, fitted = {**constants("kernels"), **constants("kernels")["shape"]}, constants("efficiencies")
+    data, fitted = {**constants("kernels"), **constants("kernels")["shape"]}, constants("factors")
     data |= measured(arch)
-    shares_of_peak = {} if measured(arch) else fitted["compute"]
-    compute = np.array([shares_of_peak.get(kind, (1.0, 1.0, 1.0)) for kind in KINDS])
+    of_peak = {} if measured(arch) else fitted["compute_factor"]
+    compute = np.array([of_peak.get(kind, (1.0, 1.0, 1.0)) for kind in KINDS])
     shares = data["attention"].get(attention, data["attention"][_LAST_ATTENTION])
     compute[_ATTENTION, 0] *= shares.get(arch, shares["other"])
     return KernelModel(
         compute=compute,
-        memory=np.array([fitted["memory"].get(op_class.value, 1.0) for op_class in OP_CLASSES]),
+        memory=np.array([fitted["memory_factor"].get(op_class.value, 1.0) for op_class in OP_CLASSES]),
         latency_s=data["latency_s"],
         k_half=data["k_half"],
         tile=data["tile"],
@@ -455,7 +459,7 @@ def stack_shortfall(profile: str, arch: str = "") -> float:
     """
     if measured(arch):
         return 1.0
-    table = constants("efficiencies")["shortfall"]
+    table = constants("factors")["shortfall"]
     return float(table.get(profile, table.get(kind_of_stack(profile), table["other"])))
 
 

@@ -35,6 +35,7 @@ from .sharding import StageShares
 from .stragglers import straggler_share
 from .terms import DATA_STALL, EXPOSED_TERMS, HOST_STALL, KERNEL_TERMS, TERMS
 from .traffic import traffic_of
+from .utilization import least_step_s
 
 _TINY_S = 1e-12
 
@@ -81,6 +82,7 @@ def price(group: JobGroup) -> StepCosts:
     found = {**compute.terms, HOST_STALL: stall_s, **_optimizer_terms(group, local), **exposed}
     terms = {term.name: found.pop(term.name) for term in TERMS if term.name in found}
     assert not found, f"terms that cost/terms.py does not list: {sorted(found)}"
+    _keep_to_peak(group, terms)
     terms["straggler_s"] = _straggler_s(group, terms)
     step_s: Floats = reduce(np.add, terms.values())
     terms[DATA_STALL] = longer_of(step_s, input_s(group)) - step_s
@@ -89,6 +91,19 @@ def price(group: JobGroup) -> StepCosts:
         link_seconds=link_seconds,
         facts={**compute.facts, **_more_facts(group, compute)},
     )
+
+
+def _keep_to_peak(group: JobGroup, terms: dict[str, Floats]) -> None:
+    """Lengthen the kernels where a step would do more than the peak allows.
+
+    What stacks and chips reach is fitted to steps of many kinds: a stack whose short kernels are as quick as
+    that has no faster matrix units.
+    """
+    short_s = least_step_s(group) - reduce(np.add, terms.values())
+    if (short_s > 0.0).any():
+        kernels_s = reduce(np.add, (terms[name] for name in KERNEL_TERMS))
+        factor = 1.0 + np.maximum(short_s, 0.0) / kernels_s
+        terms |= {name: terms[name] * factor for name in KERNEL_TERMS}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

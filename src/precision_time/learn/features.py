@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..arrays import Same
 from ..cost.job import JobGroup, Stack, TimingScope
-from ..cost.roofline import KIND, SHARES, peak_flops_per_s
+from ..cost.roofline import KIND, WIDTHS, peak_flops_per_s
 from ..cost.stacks import kind_names, kind_of_stack, suite_names
 from ..cost.step import StepCosts
 from ..hardware.device import Cluster
@@ -158,7 +158,7 @@ def _workload_features(graph: OpGraph, family: str) -> _Named:
 @lru_cache(maxsize=512)
 def _policy_features(policy: PrecisionPolicy, matmul: DType) -> _Named:
     # By width, as shares of rates are: fp16 and bf16 are the same work on units that have both.
-    features = {f"matmul.{kind}": float(KIND[matmul] == kind) for kind in SHARES}
+    features = {f"matmul.{kind}": float(KIND[matmul] == kind) for kind in WIDTHS}
     return _Named.of(
         features
         | {

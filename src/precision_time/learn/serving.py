@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from ..arrays import Floats
 from ..cost.job import Job
+from ..cost.utilization import least_step_s
 from .artifact import TrainedPredictor
 from .bounds import allowed_times, transferred
 from .priced import PricedJobs, price_jobs
@@ -56,6 +59,8 @@ def predict_step_times(
 def bounded_times(priced: PricedJobs, predictor: TrainedPredictor, *, coverage: float | Floats) -> StepTimes:
     """Step times and intervals, none shorter than with a smaller batch or on fewer devices (`bounds.py`).
 
+    And none shorter than the device's peak allows.
+
     Args:
         priced: `price_jobs` of n jobs.
         predictor: The trained predictor.
@@ -74,7 +79,9 @@ def bounded_times(priced: PricedJobs, predictor: TrainedPredictor, *, coverage: 
         jobs=priced.table.select(predictor.correction.names).take(rows),
         corrected=own,
     )
-    return _raised(times, allowed_s[rows])
+    # Trees know no peak: far from any measured run they would have steps do more than a device can.
+    least_s = np.concatenate([least_step_s(each.group) for each in priced.groups])
+    return _raised(times, np.maximum(allowed_s, least_s)[rows])
 
 
 def step_times(

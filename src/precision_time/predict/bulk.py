@@ -40,8 +40,8 @@ from .predictor import (
     RunLength,
     _report_run,
     _warn_of_weak_answer,
-    model_flops_utilization,
     run_times,
+    shown_utilization,
 )
 from .table import FIGURES, SAID
 
@@ -279,7 +279,6 @@ def _figures_of(shared: _Shared, times: _Times, predictor: TrainedPredictor) -> 
     epoch_steps, steps = _steps(job, length, batch)
     epoch_s = None if epoch_steps is None else epoch_steps * step_s
     total_s = None if steps is None else steps * step_s
-    mfu = model_flops_utilization(job, 1.0)
     warned = _warned(job, length, times, batch, step_s, wait_s, epoch_s, predictor)
     warned["memory"] = needed > device.memory_bytes
     said = {name: value for name, value in said_options(layout, workload).items() if name != "batch_size"}
@@ -296,7 +295,7 @@ def _figures_of(shared: _Shared, times: _Times, predictor: TrainedPredictor) -> 
         "step_time_s": step_s,
         "throughput": batch * workload.units_per_sample / step_s,
         "throughput_unit": workload.throughput_unit,
-        "mfu": np.nan if mfu is None else mfu * (batch / layout.global_batch_size) / step_s,
+        "mfu": shown_utilization(job, step_s, batch / layout.global_batch_size),
         "epoch_time_s": np.nan if epoch_s is None else epoch_s,
         "total_time_s": np.nan if total_s is None else total_s,
         "device_hours": np.nan if total_s is None else total_s * job.cluster.num_devices / _SECONDS_PER_HOUR,

@@ -10,14 +10,15 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Floats
 from ..corpus.measurement import Measurement
 from ..corpus.store import corpus_store
 from ..cost.input import feed_of
 from ..cost.job import Job
-from ..cost.roofline import peak_flops_per_s
 from ..cost.stacks import kind_of_stack
 from ..cost.step import StepCosts
 from ..cost.terms import DATA_STALL, EXPOSED_TERMS, HOST_STALL
+from ..cost.utilization import most_utilization, peak_of_products, training_flops
 from ..diagnostics import Diagnostics
 from ..errors import ConfigError
 from ..hardware.device_table import catalog_name
@@ -27,9 +28,7 @@ from ..learn.novelty import new_kinds
 from ..learn.priced import price_jobs
 from ..learn.serving import StepTimes, bounded_times
 from ..learn.table import JobTable
-from ..precision.policy import NARROW, DType
 from ..request.batch import tokens_per_sample
-from ..workload.graph import OpGraph
 from ..workload.method import Method
 from .method import method_seconds
 from .plausible import implausible
@@ -41,9 +40,6 @@ _BOUND_SHARE = 0.15
 """Share of a step from which what the device waits for is named as the bound."""
 _LEAST_SIMILARITY = 0.05
 _SECONDS_PER_HOUR = 3600.0
-_WINOGRAD = 2.25
-"""FLOPs counted over those done, at most, where convolutions of 3 x 3 run in fp32: a utilization above 1 says
-nothing there. Lavin and Gray, Fast algorithms for convolutional neural networks, CVPR 2016: F(2x2, 3x3)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,15 +146,7 @@ def _answer(
     if needed > job.cluster.device.memory_bytes:
         found.warn("memory", tightness(job, memory) if fits else shortfall(job))
     workload, layout, device = job.workload, job.layout, job.cluster.device
-    mfu = model_flops_utilization(job, step_time_s)
-    if mfu is not None and mfu > 1.0:
-        if mfu > (_WINOGRAD if job.runs.conv is DType.FP32 else 1.0):
-            raise ConfigError(
-                f"A step of {step_time_s:.3g} s would be {mfu:.0%} of the peak of {device.name}: the "
-                "measured steps given here cannot be of this job. To fix: check their times, devices and "
-                "batches."
-            )
-        mfu = None
+    [mfu] = shown_utilization(job, np.array([step_time_s])).tolist()
     return Prediction(
         model=workload.name,
         device=device.name,
@@ -173,7 +161,7 @@ def _answer(
         interval=interval,
         throughput=layout.global_batch_size * workload.units_per_sample / step_time_s,
         throughput_unit=workload.throughput_unit,
-        mfu=mfu,
+        mfu=None if math.isnan(mfu) else mfu,
         memory_bytes_per_device=needed,
         memory_terms=memory,
         fits=fits,
@@ -196,7 +184,7 @@ def _answer(
 
 
 _ROUNDING = 1e-12
-"""Share of a step below which a term is none."""
+"""Share of a step below which a term is none, and of a utilization above 1 that is none."""
 
 
 def corrected_terms(costs: StepCosts, times: StepTimes) -> dict[str, float]:
@@ -254,34 +242,51 @@ def model_flops_utilization(job: Job, step_time_s: float) -> float | None:
     device. Reference: PaLM, appendix B (three times the forward pass); gradients by frozen weights are not
     computed and not counted.
     """
-    dtype, device = job.runs.matmul, job.cluster.device
-    sample_flops = _training_flops(job.workload.graph)
-    if dtype.value not in device.peak_flops_per_s or sample_flops == 0.0:
+    peak, sample_flops = peak_of_products(job.runs, job.cluster.device), training_flops(job.workload.graph)
+    if peak is None or sample_flops == 0.0:
         return None
     sample_flops += _flops_beside(job.workload.method)
     useful = sample_flops * job.workload.real_share * job.layout.global_batch_size
-    types = {dtype, job.runs.activation} if dtype in NARROW else {dtype}
-    of_layers = {rule.multiplied for rule in job.runs.layers}
-    types |= {each for each in of_layers if each.value in device.peak_flops_per_s}
-    peak = max(peak_flops_per_s(device, each) for each in types)
     return useful / (step_time_s * job.cluster.num_devices * peak)
+
+
+def shown_utilization(job: Job, step_time_s: Floats, batches: Floats | float = 1.0) -> Floats:
+    """MFU of steps, shape (n,); NaN where there is none, or where saved multiplications put it above 1.
+
+    Args:
+        job: One of them.
+        step_time_s: Of each, shape (n,).
+        batches: Their global batches over that of `job`.
+
+    Raises:
+        ConfigError: If a step is shorter than the peak allows. The predictor's own are not
+            (`learn.serving.bounded_times`), so that measured steps were given.
+    """
+    alone = model_flops_utilization(job, 1.0)
+    if alone is None:
+        return np.full(len(step_time_s), np.nan)
+    mfu: Floats = alone * batches / step_time_s
+    device = job.cluster.device
+    above = mfu > most_utilization(job.workload.graph, job.runs, device) * (1.0 + _ROUNDING)
+    if above.any():
+        raise ConfigError(
+            f"A step of {step_time_s[above][0]:.3g} s would be {mfu[above][0]:.0%} of the peak of "
+            f"{device.name}: the measured steps given here cannot be of this job. To fix: check their times, "
+            "devices and batches."
+        )
+    return np.where(mfu > 1.0 + _ROUNDING, np.nan, np.minimum(mfu, 1.0))
 
 
 def _flops_beside(method: Method | None) -> float:
     """Of what a method does beside the update, per row; FLOPs of generation are few in a long time."""
     if method is None:
         return 0.0
-    beside = math.fsum(_training_flops(graph) for _, graph in (*method.forward, *method.trained))
+    beside = math.fsum(training_flops(graph) for _, graph in (*method.forward, *method.trained))
     answers = method.generation
     if answers is None:
         return beside
-    prompt = _training_flops(answers.prompt) / answers.answers_per_prompt
-    return beside + prompt + _training_flops(answers.token) * answers.tokens
-
-
-@lru_cache(maxsize=512)
-def _training_flops(graph: OpGraph) -> float:
-    return graph.training_flops
+    prompt = training_flops(answers.prompt) / answers.answers_per_prompt
+    return beside + prompt + training_flops(answers.token) * answers.tokens
 
 
 def nearest_measurements(

@@ -66,6 +66,20 @@ def test_all_of_a_replicated_model_are_priced() -> None:
     assert found == pytest.approx([s for s, _ in expected], rel=_ALIKE)
 
 
+@pytest.mark.parametrize(
+    ("model", "device", "gpus", "batch"),
+    [("gpt2", "A100-SXM4-40GB", 16, 1024), ("bert-large", "H100-SXM-80GB", 64, 256)],
+)
+def test_the_ranking_is_of_the_times_that_are_shown(model: str, device: str, gpus: int, batch: int) -> None:
+    """Of the simplest as well, which may stand before layouts that are as fast."""
+    problem = problem_of(model, device, gpus, batch)
+    few, many = (search_layouts(problem, top=top).ranked for top in (4, 24))
+    assert [each.step_time_s for each in many[1:]] == sorted(each.step_time_s for each in many[1:])
+    shown = sorted(each.step_time_s for each in many)
+    # The simplest takes the place of the last where it is not among the fastest.
+    assert sorted(each.step_time_s for each in few)[:3] == pytest.approx(shown[:3], rel=1e-9)
+
+
 def test_bounds_lie_below_what_they_bound(small: Problem) -> None:
     layouts = [layout for frame in Space(problem=small).frames() for layout in fitting(small, frame).layouts]
     families = families_of(small, layouts)

@@ -17,7 +17,7 @@ from ...diagnostics import Diagnostics
 from ...errors import ConfigError, LayoutError
 from ...executor import Executor, in_chunks
 from ...learn.artifact import TrainedPredictor, shipped_predictor
-from ...learn.serving import step_times
+from ...learn.serving import predict_step_times, step_times
 from ...parallel.layout import EQUAL_WITHIN, Checkpointing, Layout, Offload, simplicity
 from ...parallel.shape import model_shape
 from ...parallel.validation import layout_warnings
@@ -61,7 +61,7 @@ def search_layouts(
     """The fastest layouts of a job.
 
     Candidates are checked, pruned by memory, and priced unless a lower bound rules them out
-    (`pricing.Bounds`). The ranking is by the corrected time of all that were priced.
+    (`pricing.Bounds`). The ranking is by the time that the answer to each says.
 
     Args:
         problem: Workload, cluster, precision, software and global batch.
@@ -228,6 +228,8 @@ class _Pricing:
     report: Callable[[int], None]
     layouts: list[Layout] = field(default_factory=list)
     corrected_s: list[float] = field(default_factory=list)
+    shown_s: dict[int, float] = field(default_factory=dict)
+    """As answers say them (`bounded_times`), of those looked at so far."""
 
     def __call__(self, layouts: Sequence[Layout]) -> tuple[Priced, Floats]:
         """Analytical and corrected times of some layouts more."""
@@ -238,9 +240,29 @@ class _Pricing:
         self.corrected_s += times.step_time_s.tolist()
         return priced, times.step_time_s
 
+    def fastest(self, top: int) -> dict[int, float]:
+        """Seconds, as answers say them, of all that may be among the fastest `top` by them, fastest first.
+
+        Bounds hardly make a step shorter, so that layouts are looked at by their corrected times until those
+        are above the answers.
+        """
+        order = np.argsort(self.corrected_s, kind="stable").tolist()
+        seen: dict[int, float] = {}
+        for some in in_chunks(order, max(top, _SAMPLES)):
+            slowest_s = sorted(seen.values())[top - 1] if len(seen) >= top else math.inf
+            if self.corrected_s[some[0]] > _SLACK * slowest_s:
+                break
+            new = [index for index in some if index not in self.shown_s]
+            if new:
+                jobs = [self.problem.job(self.layouts[index]) for index in new]
+                times = predict_step_times(jobs, self.predictor, coverage=_COVERAGE).step_time_s
+                self.shown_s |= zip(new, times.tolist(), strict=True)
+            seen |= {index: self.shown_s[index] for index in some}
+        return dict(sorted(seen.items(), key=lambda item: item[1]))
+
     def best_s(self, top: int) -> float:
         """The slowest of the fastest `top` so far."""
-        return float(np.sort(self.corrected_s)[: max(top, 1)][-1])
+        return [*self.fastest(top).values()][:top][-1]
 
 
 def _price(pricing: _Pricing, layouts: Sequence[Layout], top: int, exhaustive: bool) -> None:
@@ -257,17 +279,17 @@ def _price(pricing: _Pricing, layouts: Sequence[Layout], top: int, exhaustive: b
 
 
 def _ranked(pricing: _Pricing, top: int, coverage: float) -> tuple[RankedLayout, ...]:
-    """The fastest layouts by corrected time, with the whole answer for each.
+    """The fastest layouts by the time of their answer, with the whole answer for each.
 
     First comes the simplest of those that are as fast as the fastest: of layouts that no measurement could
     tell apart, nobody sets up the one with more parts.
     """
     problem, predictor = pricing.problem, pricing.predictor
-    order = np.argsort(pricing.corrected_s, kind="stable").tolist()
-    equal_s = _EQUAL * pricing.best_s(1) if order else 0.0
-    equal = [index for index in order if pricing.corrected_s[index] <= equal_s]
+    fastest = pricing.fastest(top) if pricing.layouts else {}
+    equal_s = _EQUAL * min(fastest.values(), default=0.0)
+    equal = [index for index, shown_s in fastest.items() if shown_s <= equal_s]
     simplest = min((pricing.layouts[index] for index in equal), key=simplicity, default=None)
-    best = [pricing.layouts[index] for index in order[:top]]
+    best = [pricing.layouts[index] for index in [*fastest][:top]]
     if simplest is not None and simplest not in best:
         best[-1] = simplest
     shape = model_shape(problem.workload.graph)

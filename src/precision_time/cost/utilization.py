@@ -1,0 +1,79 @@
+"""How much of a device's peak a step uses, and the least time that this leaves it.
+
+Reference: PaLM (Chowdhery et al., 2022), appendix B: three times the forward pass; gradients by frozen
+weights are not computed and not counted.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from ..arrays import Floats
+from ..hardware.device import Device
+from ..precision.policy import NARROW, DType, PrecisionPolicy
+from ..workload.graph import OpClass, OpGraph
+from .job import JobGroup
+from .roofline import peak_flops_per_s
+
+_WINOGRAD = 2.25
+"""FLOPs counted over those done, at most, where convolutions of 3 x 3 run in fp32: a utilization above 1 says
+nothing there. Lavin and Gray, Fast algorithms for convolutional neural networks, CVPR 2016: F(2x2, 3x3)."""
+
+
+@lru_cache(maxsize=512)
+def training_flops(graph: OpGraph) -> float:
+    """FLOPs of the forward and the backward pass of a sample, each once."""
+    return graph.training_flops
+
+
+def peak_of_products(runs: PrecisionPolicy, device: Device) -> float | None:
+    """Dense peak of the fastest type that products run in; None where the matmul type has none of its own.
+
+    Beside narrow products some stay in the type of activations, which is the faster one where a device has
+    few units for the narrow type (int8 on B300).
+    """
+    dtype = runs.matmul
+    if dtype.value not in device.peak_flops_per_s:
+        return None
+    types = {dtype, runs.activation} if dtype in NARROW else {dtype}
+    of_layers = {rule.multiplied for rule in runs.layers}
+    types |= {each for each in of_layers if each.value in device.peak_flops_per_s}
+    return max(peak_flops_per_s(device, each) for each in types)
+
+
+def most_utilization(graph: OpGraph, runs: PrecisionPolicy, device: Device) -> float:
+    """The utilization that no step of a model exceeds: 1, more where convolutions may save multiplications.
+
+    TF32 is allowed, not ordered: libraries keep to fp32 where that is faster (`roofline`).
+    """
+    if runs.conv not in (DType.FP32, DType.TF32):
+        return 1.0
+    share = _windowed_share(graph)
+    least = (1.0 - share) + share / _WINOGRAD
+    if runs.conv is DType.TF32:
+        least *= (peak_of_products(runs, device) or 1.0) / peak_flops_per_s(device, DType.FP32)
+    return 1.0 / min(least, 1.0)
+
+
+@lru_cache(maxsize=512)
+def _windowed_share(graph: OpGraph) -> float:
+    """Share of the FLOPs that convolutions of several positions do."""
+    nodes = graph.nodes
+    windowed = sum(node.flops for node in nodes if node.op_class is OpClass.CONV and node.kernel > 1)
+    return windowed / (graph.forward_flops or 1.0)
+
+
+def least_step_s(group: JobGroup) -> Floats:
+    """Seconds below which no step is, shape (C,); 0 where the peak is unknown."""
+    layout, cluster = group.layout, group.cluster
+    peak = peak_of_products(group.precision, cluster.device)
+    if peak is None:
+        return np.zeros(len(group))
+    flops = training_flops(group.workload.graph) * group.workload.real_share
+    most = (
+        most_utilization(group.workload.graph, group.precision, cluster.device) * peak * cluster.num_devices
+    )
+    seconds: Floats = group.micro_batch_size * (flops * layout.num_micro_batches * layout.dp / most)
+    return seconds
