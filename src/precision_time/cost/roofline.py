@@ -388,7 +388,13 @@ def _shape_share(step: LoweredStep, batch: Floats, rates: DeviceRates, model: Ke
     most_splits = np.maximum(k / shape["split_k"], 1.0)
     split = np.minimum(np.maximum(np.floor(rates.units / tiles), 1.0), most_splits)
     waves = tiles * split / rates.units
-    wave_share = np.where(waves >= 1.0, waves / np.ceil(waves), waves)
+    last = tiles_m - np.floor(tiles_m)  # the smaller tile, and how many blocks have it
+    columns = tiles - np.floor(tiles_m) * fixed.tiles_n * count
+    small = np.where(last > 0.0, columns / np.where(last > 0.0, last, 1.0), 0.0)
+    full_waves = np.ceil((tiles - columns) / rates.units)
+    beyond = np.maximum(small - (full_waves * rates.units - (tiles - columns)), 0.0)
+    all_waves = np.maximum(full_waves + last * np.ceil(beyond / rates.units), waves)
+    wave_share = np.where(waves >= 1.0, waves / np.where(waves >= 1.0, all_waves, 1.0), waves)
     tile_share = (m / (tiles_m * tile_m)) * fixed.share_n
     tile_area = np.sqrt(tile_m * fixed.tile_n / model.tile**2)
     filled = (
