@@ -81,7 +81,7 @@ _FAMILY = np.zeros(len(OP_CLASSES), dtype=np.intp)
 _FAMILY[[_CONV, _GROUPED, _ATTENTION, _DEPTHWISE]] = [1, 1, 2, 3]
 """Products, convolutions, attention, vector units."""
 _NARROW = np.array([COLUMN[dtype] == 0 for dtype in DTYPES])
-_FP32, _TF32 = DTYPES.index(DType.FP32), DTYPES.index(DType.TF32)
+_FP32, _TF32, _FP64 = (DTYPES.index(dtype) for dtype in (DType.FP32, DType.TF32, DType.FP64))
 _TRANSPOSES = np.zeros((len(OP_CLASSES), len(DTYPES)))
 _TRANSPOSES[np.ix_([_CONV, _GROUPED, _DEPTHWISE], [DTYPES.index(DType.FP16), DTYPES.index(DType.BF16)])] = 1.0
 
@@ -303,11 +303,21 @@ def _fixed(kernels: LoweredStep, rates: DeviceRates, model: KernelModel) -> _Fix
         # Winograd are on chips whose TF32 units are no faster than their fp32 ones.
         wide = np.full_like(kernels.dtype, _FP32)
         rate = np.where(tf32, np.maximum(rate, _rate(rates, model, family, kind, wide)), rate)
+    fp64 = kernels.dtype == _FP64
+    if fp64.any():
+        # Of the same units: what was fitted to fp32 holds for twice the digits at most.
+        narrower = np.full_like(kernels.dtype, _FP32)
+        rate = np.where(fp64, np.minimum(rate, _rate(rates, model, family, kind, narrower)), rate)
     products = IS_PRODUCT[kernels.op_class] & (kernels.op_class != _DEPTHWISE) & (kernels.flops > 0.0)
     rows = np.flatnonzero(products)
     n = kernels.n[rows]
-    tile_n = _tile(n, model.min_tile, model.tile)
+    # Columns are those of a weight; of scores they are as many as rows and grow with the sequence.
+    tile_n, of_scores = _tile(n, model.min_tile, model.tile), kernels.count_scales[rows]
     tiles_n = np.ceil(n / tile_n)
+    tile_n, tiles_n = (
+        np.where(of_scores, side, usual)
+        for side, usual in zip(_side(n, model), (tile_n, tiles_n), strict=True)
+    )
     return _Fixed(
         scaled=kernels.m_scales | kernels.k_scales | kernels.count_scales,
         rate=rate,
@@ -373,13 +383,18 @@ def _shape_share(step: LoweredStep, batch: Floats, rates: DeviceRates, model: Ke
     m = fixed.m * np.where(fixed.m_scales, batch, 1.0)
     k = fixed.k * np.where(fixed.k_scales, batch, 1.0)
     count = fixed.count * np.where(fixed.count_scales, batch, 1.0)
-    tile_m = _tile(m, model.min_tile, model.tile)
-    tiles_m = np.ceil(m / tile_m)
+    tile_m, tiles_m = _side(m, model)
     tiles = tiles_m * fixed.tiles_n * count
     most_splits = np.maximum(k / shape["split_k"], 1.0)
     split = np.minimum(np.maximum(np.floor(rates.units / tiles), 1.0), most_splits)
     waves = tiles * split / rates.units
-    wave_share = np.where(waves >= 1.0, waves / np.ceil(waves), waves)
+    last = tiles_m - np.floor(tiles_m)  # the smaller tile, and how many blocks have it
+    columns = tiles - np.floor(tiles_m) * fixed.tiles_n * count
+    small = np.where(last > 0.0, columns / np.where(last > 0.0, last, 1.0), 0.0)
+    full_waves = np.ceil((tiles - columns) / rates.units)
+    beyond = np.maximum(small - (full_waves * rates.units - (tiles - columns)), 0.0)
+    all_waves = np.maximum(full_waves + last * np.ceil(beyond / rates.units), waves)
+    wave_share = np.where(waves >= 1.0, waves / np.where(waves >= 1.0, all_waves, 1.0), waves)
     tile_share = (m / (tiles_m * tile_m)) * fixed.share_n
     tile_area = np.sqrt(tile_m * fixed.tile_n / model.tile**2)
     filled = (
@@ -388,6 +403,18 @@ def _shape_share(step: LoweredStep, batch: Floats, rates: DeviceRates, model: Ke
     share = np.ones((len(batch), len(step.m)))
     share[:, fixed.rows] = np.where(waves < 1.0, filled * np.sqrt(np.maximum(waves, _LEAST_SHARE)), filled)
     return share
+
+
+def _side(extent: Floats, model: KernelModel) -> tuple[Floats, Floats]:
+    """Tile side, and how many of them, of an extent that grows with the batch or the sequence.
+
+    Rows beyond the last full tile are a smaller one: libraries have kernels of many tiles, so that one row
+    more adds `min_tile` rows at most. A whole tile would double the time from 128 rows to 129, and put 127
+    above 128.
+    """
+    padded = np.ceil(extent / model.min_tile) * model.min_tile
+    side = np.minimum(padded, model.tile)
+    return side, padded / side
 
 
 def _tile(extent: Floats, least: float, most: float) -> Floats:

@@ -486,9 +486,12 @@ def _checkpointed(
         saved = components.without_scores if framework.selective == "attention" else components.products
         return saved, full.minus(saved)
     if layout.checkpointing is Checkpointing.FULL and components.num_layers > 1:
+        # A layer keeps its input instead, if that is less: of convolutions in place it may be all there is.
         share = layout.checkpointed_share
-        whole = share * components.boundary + (1.0 - share) * full.whole
-        return SavedBytes(split=(1.0 - share) * full.split, whole=whole), full
+        whole = share * min(components.boundary, full.total) + (1.0 - share) * full.whole
+        kept = SavedBytes(split=(1.0 - share) * full.split, whole=whole)
+        again = min(components.num_layers * max(1.0 - kept.total / max(full.total, 1.0), 0.0), 1.0)
+        return kept, SavedBytes(split=again * full.split, whole=again * full.whole)
     return full, SavedBytes()
 
 
