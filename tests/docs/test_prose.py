@@ -58,7 +58,7 @@ def words() -> frozenset[str]:
 
 
 def exists(quoted: str) -> bool:
-    """Whether what prose quotes is a file, a folder, a name in a file (`cost/step.price`), a word of the source."""
+    """What prose quotes is a file, a folder, a name in one (`cost/step.price`) or a word of the source."""
     if quoted in OF_OTHERS:
         return True
     if A_PATH.fullmatch(quoted):
