@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+from pages import write_page
 
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
@@ -134,7 +135,7 @@ def main() -> None:
         if not options.no_page:
             report = reported(runs, options.seeds, tuple(options.only.split(",")))
             excluded = Counter(row.quality_reason for row in corpus if not row.usable)
-            PAGE.write_text(page(report, runs, excluded), encoding="utf-8")
+            write_page(PAGE, page(report, runs, excluded))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pages import write_page
 from scipy.optimize import minimize
 
 from precision_time import __version__
@@ -156,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print({name: round(value, 4) for name, value in numbers.items()})
     if asked.ship:
         ship(rows, numbers, {"measured": spread(rows, by_model), "other": spread(rows, by_device)})
-    PAGE.write_text(page(rows, by_model, by_device, by_source), encoding="utf-8")
+    write_page(PAGE, page(rows, by_model, by_device, by_source))
     print(f"Wrote {PAGE.relative_to(ROOT)}")
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 from front_door import parsed
+from pages import write_page
 
 from precision_time import __version__
 from precision_time.corpus.famous_runs import FamousRun, famous_runs
@@ -328,7 +329,7 @@ def main() -> None:
     argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()
-    PAGE.write_text(page([asked(run) for run in famous_runs()]), encoding="utf-8")
+    write_page(PAGE, page([asked(run) for run in famous_runs()]))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from pages import write_page
 
 from precision_time.corpus.families import families_of
 from precision_time.corpus.measurement import Measurement
@@ -271,7 +272,7 @@ def main() -> None:
     if inputs is not None:
         measure(inputs)
     counts = json.loads(COUNTS.read_text(encoding="utf-8"))
-    write_atomically(PAGE, page([run for run in load_corpus() if run.usable], counts))
+    write_page(PAGE, page([run for run in load_corpus() if run.usable], counts))
 
 
 if __name__ == "__main__":

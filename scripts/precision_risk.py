@@ -16,6 +16,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from pages import write_page
+
 from precision_time.measure.risk.plan import ALL, BUT, load_risk_plan
 from precision_time.measure.risk.recipe import known_recipes
 from precision_time.measure.risk.summary import (
@@ -459,7 +461,7 @@ def main() -> None:
     ).parse_args()
     table = Measured(read_table(TABLE))
     PICTURE.write_text(picture(table), encoding="utf-8")
-    PAGE.write_text(page(table), encoding="utf-8")
+    write_page(PAGE, page(table))
 
 
 if __name__ == "__main__":

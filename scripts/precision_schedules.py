@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pages import write_page
 
 import precision_time
 from precision_time.errors import ConfigError
@@ -120,7 +121,7 @@ def main() -> None:
     parts += [*additivity()]
     parts += [*found_schedules()]
     parts += [*over_time()]
-    PAGE.write_text("\n".join(parts).rstrip() + "\n", encoding="utf-8")
+    write_page(PAGE, "\n".join(parts).rstrip() + "\n")
     print(f"{PAGE.name} after {time.perf_counter() - started_s:.0f} s")
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pages import write_page
 from update_docs import sandbox
 
 from precision_time.evaluation.tables import table_lines
@@ -221,7 +222,7 @@ def main() -> None:
     if failed:
         raise SystemExit(f"{failed} tasks failed.")
     if not only:
-        PAGE.write_text(page(rows, found), encoding="utf-8")
+        write_page(PAGE, page(rows, found))
 
 
 if __name__ == "__main__":
