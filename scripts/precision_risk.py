@@ -27,7 +27,7 @@ from precision_time.measure.risk.summary import (
     over_first_seeds,
     read_table,
 )
-from precision_time.plotting import require_matplotlib
+from precision_time.render.picture import require_matplotlib
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "src/precision_time/planning/precisions/data/measured_risk.csv"

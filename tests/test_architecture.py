@@ -17,6 +17,7 @@ from surface import SOURCE, budgets, exceeded, figures, imports, source_files, t
 import precision_time
 
 PACKAGES = (
+    "render",
     "workload", "hardware", "precision", "parallel", "cost", "request", "corpus", "learn", "predict",
     "launch", "planning", "papers", "measure", "online", "evaluation", "testing", "integrations", "server",
     "cli",
