@@ -28,7 +28,7 @@ from cases import SWEEP, WARM_CALL
 from run import machine
 
 from precision_time.corpus.store import load_corpus
-from precision_time.evaluation.tables import columns_of, table_lines
+from precision_time.render.table import columns_of, markdown_lines
 from precision_time.workload.resolve import sizes_that_apply
 
 HERE = Path(__file__).resolve().parent
@@ -226,7 +226,7 @@ def lines(document: Mapping[str, Any]) -> list[str]:
         f"ratios of interleaved pairs. {measured_on['cores']} cores of {measured_on['cpu']}, Python",
         f"{measured_on['python']}, {measured_on['date']}, commit {measured_on['commit']}.",
         "",
-        *table_lines(
+        *markdown_lines(
             columns_of(
                 " | ".join(["case", ">now s", *(f">{name} s | >now / {name}" for name in others), ">wanted"])
             ),
@@ -253,7 +253,7 @@ def lines(document: Mapping[str, Any]) -> list[str]:
             "time. Ours has the interval, the memory, the nearest measured runs and the bounds by fewer",
             "devices.",
             "",
-            *table_lines(
+            *markdown_lines(
                 columns_of("predictor | >ms per job"),
                 [
                     (name, f"{figures['seconds'] * 1e3:.2f}")
@@ -296,7 +296,10 @@ def main() -> int:
     print("\n".join(lines(document)))
     if not options.only:
         RESULTS.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        PAGE.write_text("\n".join(lines(document)) + "\n", encoding="utf-8")
+        sys.path.append(str(Path(__file__).resolve().parents[1] / "scripts"))
+        from pages import write_page
+
+        write_page(PAGE, "\n".join(lines(document)))
     return 0
 
 

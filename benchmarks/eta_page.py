@@ -14,7 +14,7 @@ from eta_baselines import SHARES
 from eta_series import read_series
 from eta_study import FOLDS, OURS, Row, all_moments, fold_numbers, fold_of
 
-from precision_time.plotting import legible_log_ticks, svg_of
+from precision_time.render.picture import legible_log_ticks, svg_of
 
 PLAIN_RULES = ("elapsed / step", "median of last 100")
 _DOCS = Path(__file__).resolve().parents[1] / "docs"

@@ -15,6 +15,7 @@ import argparse
 import json
 import math
 import statistics
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -349,7 +350,10 @@ def main() -> None:
 
     said = page(ours, coverage, bars)
     if given.write:
-        PAGE.write_text(said, encoding="utf-8")
+        sys.path.append(str(Path(__file__).resolve().parents[1] / "scripts"))
+        from pages import write_page
+
+        write_page(PAGE, said)
         PICTURE.write_text(picture([*ours, *bars]), encoding="utf-8")
     print(said if given.list else said.partition("## Series")[0])
 

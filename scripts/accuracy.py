@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+from pages import write_page
 
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
@@ -20,12 +21,13 @@ from precision_time.evaluation.cross_validation import Runs
 from precision_time.evaluation.metrics import rows_of_groups
 from precision_time.evaluation.pricing import priced_corpus
 from precision_time.evaluation.report import FOLDS, SECTIONS, report_of
-from precision_time.evaluation.tables import Report, columns_of, markdown, table_lines
+from precision_time.evaluation.tables import Report, markdown
 from precision_time.executor import process_map
 from precision_time.io import cache_folder
 from precision_time.learn.metrics import errors_percent, summarize
 from precision_time.learn.training import HELD_OUT, train
 from precision_time.papers.contract import Floats
+from precision_time.render.table import columns_of, markdown_lines
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "accuracy.md"
 SHIPPED = PAGE.parents[2] / "src" / "precision_time" / "learn" / "data"
@@ -64,7 +66,7 @@ def group_lines(runs: Runs, predicted_s: Floats, column: str) -> Iterator[str]:
         for name, score in scores
         if score is not None
     ]
-    return table_lines(columns, rows)
+    return markdown_lines(columns, rows)
 
 
 def by_model(runs: Runs, predicted_s: Floats) -> str:
@@ -90,7 +92,7 @@ def page(report: Report, runs: Runs, excluded: Counter[str]) -> str:
         parts.append(by_model(runs, predicted_s))
         parts += ["\n".join(group_lines(runs, predicted_s, column)) + "\n" for column in GROUPS]
     parts.append("## Rows of the corpus that are neither fitted nor predicted\n")
-    parts.append("\n".join(table_lines(("reason", ">rows"), excluded.most_common())) + "\n")
+    parts.append("\n".join(markdown_lines(("reason", ">rows"), excluded.most_common())) + "\n")
     return "\n".join(parts)
 
 
@@ -134,7 +136,7 @@ def main() -> None:
         if not options.no_page:
             report = reported(runs, options.seeds, tuple(options.only.split(",")))
             excluded = Counter(row.quality_reason for row in corpus if not row.usable)
-            PAGE.write_text(page(report, runs, excluded), encoding="utf-8")
+            write_page(PAGE, page(report, runs, excluded))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pages import write_page
 
 from precision_time.corpus.protocols import PROTOCOLS
 from precision_time.corpus.splits import Fold
@@ -331,7 +332,7 @@ def main() -> None:
     if options.print:
         print(text)
     else:
-        PAGE.write_text(text, encoding="utf-8")
+        write_page(PAGE, text)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import argparse
 from pathlib import Path
 
 from corpus_summary import corpus_summary
+from pages import write_page
 
 from precision_time.corpus.importer import read_measurements, with_repeats
 from precision_time.corpus.measurement import Measurement, Rejected
@@ -41,7 +42,7 @@ def main() -> None:
     measurements = with_repeats(measurements)
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     write_store(arguments.output, measurements, rejected=rejected)
-    arguments.document.write_text(corpus_summary(measurements, rejected), encoding="utf-8")
+    write_page(arguments.document, corpus_summary(measurements, rejected))
 
 
 def _holds_measurements(path: Path) -> bool:

@@ -9,6 +9,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from pages import write_page
+
 from precision_time.evaluation.comparison import compare, comparison_page
 from precision_time.evaluation.plots import comparison_plots
 
@@ -39,7 +41,7 @@ def main() -> None:
         # matplotlib leaves spaces at line ends, which no tracked text should have.
         lines = [line.rstrip() for line in svg.splitlines()]
         (DOCS / f"{name}.svg").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    (DOCS / "predictors.md").write_text(comparison_page(comparison, pictures=PICTURES), encoding="utf-8")
+    write_page(DOCS / "predictors.md", comparison_page(comparison, pictures=PICTURES))
 
 
 if __name__ == "__main__":

@@ -17,16 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pages import write_page
 from scipy.optimize import minimize
 
 from precision_time import __version__
 from precision_time.arrays import Bools, Floats, Number
-from precision_time.evaluation.tables import table_lines
 from precision_time.hardware.catalog import get_device
 from precision_time.planning.energy import power
 from precision_time.planning.energy.energy import J_PER_KWH, NORMAL_95, run_energy
 from precision_time.planning.energy.grid import intensity, table
 from precision_time.predict.api import predict_time
+from precision_time.render.table import markdown_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "energy.md"
@@ -156,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print({name: round(value, 4) for name, value in numbers.items()})
     if asked.ship:
         ship(rows, numbers, {"measured": spread(rows, by_model), "other": spread(rows, by_device)})
-    PAGE.write_text(page(rows, by_model, by_device, by_source), encoding="utf-8")
+    write_page(PAGE, page(rows, by_model, by_device, by_source))
     print(f"Wrote {PAGE.relative_to(ROOT)}")
 
 
@@ -393,27 +394,27 @@ def page(rows: Rows, by_model: Floats, by_device: Floats, by_source: Floats) -> 
         HEADER.format(version=__version__, rows=len(rows.source), fitted=fitted.sum(), **shipped["device"],
             busy_of=", ".join(f"{name} {share:.2f}" for name, share in shipped["busy_of"].items()),
         ),
-        table_lines(("method", ">mean error", ">median error"), scores),
+        markdown_lines(("method", ">mean error", ">median error"), scores),
         ERRORS.format(
             devices=len(set(rows.device[fitted].tolist())), sources=len(set(rows.source[fitted].tolist())),
             nodes=int((rows.is_node & fitted).sum()),
             **{name: np.exp(NORMAL_95 * value) - 1.0 for name, value in shipped["spread"].items()},
         ),
-        table_lines(
+        markdown_lines(
             ("source", "device", ">rows", ">models", ">measured [W per device]", ">predicted",
              ">of it the host", ">error, model held back", ">device held back", ">TDP"), details,
         ),
         STEPS,
-        table_lines(("source", "device", ">rows", ">energy", ">time alone", ">power alone"), steps),
+        markdown_lines(("source", "device", ">rows", ">energy", ">time alone", ">power alone"), steps),
         HOSTS.format(
             **shipped["host"], host_w=power.host_power_w(h100), dell_w=dell_w, smc_w=smc_w,
         ),
         ASSUMED,
-        table_lines(("source", "model", "device", ">measured [W per device]", ">predicted"), assumed),
+        markdown_lines(("source", "model", "device", ">measured [W per device]", ">predicted"), assumed),
         LEFT_OUT.format(bloom=float(bloom.energy_j) / J_PER_KWH / 1e3, node_kw=node_kw),
-        table_lines(("cloud", "region", ">PUE", ">year", "source"), pues),
+        markdown_lines(("cloud", "region", ">PUE", ">year", "source"), pues),
         GRID.format(places=len(table("grids.csv")) + len(table("cloud_regions.csv"))),
-        table_lines(("name", "place", ">g/kWh", ">year", "source"), grids),
+        markdown_lines(("name", "place", ">g/kWh", ">year", "source"), grids),
     ]  # fmt: skip
     return "\n".join(part if isinstance(part, str) else "\n".join(part) for part in parts) + "\n"
 

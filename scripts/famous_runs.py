@@ -15,17 +15,18 @@ from pathlib import Path
 
 import numpy as np
 from front_door import parsed
+from pages import write_page
 
 from precision_time import __version__
 from precision_time.corpus.famous_runs import FamousRun, famous_runs
 from precision_time.errors import PrecisionTimeError
-from precision_time.evaluation.tables import table_lines
 from precision_time.planning.run.api import work_of
 from precision_time.planning.run.schema import RunOptions
 from precision_time.planning.run.settings import default_settings, published_mtbf_s
 from precision_time.planning.run.simulation import Work, simulated_s
 from precision_time.predict.api import predict
 from precision_time.predict.prediction import Prediction
+from precision_time.render.table import markdown_lines
 from precision_time.request.request import Request
 from precision_time.units import format_duration
 
@@ -309,15 +310,15 @@ def page(answers: Sequence[Answer]) -> str:
     return "\n".join(
         [
             head,
-            *table_lines(ERROR_COLUMNS, [error_row(*item) for item in errors]),
+            *markdown_lines(ERROR_COLUMNS, [error_row(*item) for item in errors]),
             GOODPUT.format(verdicts="; ".join(verdicts(full))),
-            *table_lines(RATIO_COLUMNS, [ratio_row(*item) for item in ratios]),
+            *markdown_lines(RATIO_COLUMNS, [ratio_row(*item) for item in ratios]),
             said,
-            *table_lines(WHOLE_COLUMNS, rows),
+            *markdown_lines(WHOLE_COLUMNS, rows),
             RUNS,
-            *table_lines(RUN_COLUMNS, [run_row(answer) for answer in told]),
+            *markdown_lines(RUN_COLUMNS, [run_row(answer) for answer in told]),
             NOT_ASKED,
-            *table_lines(("run", "source", "why"), refused),
+            *markdown_lines(("run", "source", "why"), refused),
             "",
         ]
     )
@@ -328,7 +329,7 @@ def main() -> None:
     argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()
-    PAGE.write_text(page([asked(run) for run in famous_runs()]), encoding="utf-8")
+    write_page(PAGE, page([asked(run) for run in famous_runs()]))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from held_out_sources import Floats, HeldOutSource, corpus_table, hold_out
+from pages import write_page
 
 from precision_time import __version__
 from precision_time.corpus.measurement import Measurement
@@ -156,7 +157,7 @@ def main() -> None:
     argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()
-    PAGE.write_text(page(corpus_table()), encoding="utf-8")
+    write_page(PAGE, page(corpus_table()))
 
 
 if __name__ == "__main__":

@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from pages import write_page
 
 from precision_time.corpus.families import families_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.protocols import source_name
 from precision_time.corpus.store import corpus_fingerprint, load_corpus
-from precision_time.evaluation.tables import columns_of, table_lines
 from precision_time.io import write_atomically
+from precision_time.render.table import columns_of, markdown_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "limits.md"
@@ -180,7 +181,7 @@ def promises(counts: Mapping[str, Any]) -> Iterator[str]:
         "parts are replaced, and from their bytes (`tests/fuzz`).",
         *(["", counts["note"]] if "note" in counts else []),
         "",
-        *table_lines(
+        *markdown_lines(
             columns_of("inputs | >tried | >answered | >refused | >faults | >slowest s"),
             [
                 (
@@ -192,7 +193,7 @@ def promises(counts: Mapping[str, Any]) -> Iterator[str]:
             ],
         ),
         "",
-        *table_lines(
+        *markdown_lines(
             columns_of("written | >kills | >survived | >full disks | >survived"),
             [
                 (found["what"], *(str(found[name]) for name in ("kills", "killed_well", "full", "full_well")))
@@ -231,7 +232,7 @@ def page(runs: Sequence[Measurement], counts: Mapping[str, Any]) -> str:
         "prediction from the request alone can",
         "be right for one of the two at best: say `--stack`, or give a measured step with `--anchor`.",
         "",
-        *table_lines(
+        *markdown_lines(
             columns_of("job | one | >ms | other | >ms | >ratio"),
             [
                 (pair.job, pair.one, f"{pair.one_s * 1e3:.4g}", pair.other, f"{pair.other_s * 1e3:.4g}",
@@ -245,7 +246,7 @@ def page(runs: Sequence[Measurement], counts: Mapping[str, Any]) -> str:
         "Repeats of a configuration by the same source, on hosts that it calls identical: distance from",
         f"their median. Sources with fewer than {LEAST_REPEATS} such rows are left out.",
         "",
-        *table_lines(
+        *markdown_lines(
             columns_of("source | >rows | >mean % | >p90 %"),
             [(name, count, f"{mean:.1f}", f"{p90:.1f}") for name, count, mean, p90 in repeats(runs)],
         ),
@@ -256,7 +257,7 @@ def page(runs: Sequence[Measurement], counts: Mapping[str, Any]) -> str:
         f"times are equal within {SAME_PERCENT:g} %, something else than the device sets the pace: loader,",
         "launches of the host, or software that did not use the type. Rows do not say which.",
         "",
-        *table_lines(columns_of("runs | >pairs | >of equal time"), unmoved(runs)[:SHOWN]),
+        *markdown_lines(columns_of("runs | >pairs | >of equal time"), unmoved(runs)[:SHOWN]),
         "",
     ]  # fmt: skip
     return "\n".join(parts)
@@ -271,7 +272,7 @@ def main() -> None:
     if inputs is not None:
         measure(inputs)
     counts = json.loads(COUNTS.read_text(encoding="utf-8"))
-    write_atomically(PAGE, page([run for run in load_corpus() if run.usable], counts))
+    write_page(PAGE, page([run for run in load_corpus() if run.usable], counts))
 
 
 if __name__ == "__main__":

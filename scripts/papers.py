@@ -9,6 +9,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from pages import write_page
+
 from precision_time.evaluation.papers.page import PAPERS, papers_page
 from precision_time.executor import process_map
 
@@ -31,7 +33,7 @@ def main() -> None:
     if only:
         print(page)
     else:
-        PAGE.write_text(page.rstrip() + "\n", encoding="utf-8")
+        write_page(PAGE, page.rstrip() + "\n")
 
 
 if __name__ == "__main__":

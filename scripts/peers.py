@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from held_out_sources import Floats, HeldOutSource, corpus_table, hold_out
+from pages import write_page
 
 from precision_time import __version__
 from precision_time.corpus.jobs import job_of
@@ -381,7 +382,7 @@ def main() -> None:
     argparse.ArgumentParser(description=__doc__).parse_args()
     published = tomllib.loads((PEERS / "published.toml").read_text(encoding="utf-8"))
     live = json.loads((PEERS / "llm_analysis.json").read_text(encoding="utf-8"))
-    PAGE.write_text(page(Study(corpus_table(), published, live)), encoding="utf-8")
+    write_page(PAGE, page(Study(corpus_table(), published, live)))
 
 
 if __name__ == "__main__":

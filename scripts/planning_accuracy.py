@@ -12,6 +12,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from pages import write_page
+
 from precision_time.evaluation.planning import page, stored
 from precision_time.io import cache_folder
 
@@ -45,7 +47,7 @@ def main() -> None:
     # matplotlib leaves spaces at line ends, which no tracked text should have.
     lines = [line.rstrip() for line in page.picture(made).splitlines()]
     PAGE.with_suffix(".svg").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    PAGE.write_text(page.page(rows, found, made).rstrip() + "\n", encoding="utf-8")
+    write_page(PAGE, page.page(rows, found, made).rstrip() + "\n")
 
 
 if __name__ == "__main__":

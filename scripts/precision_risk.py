@@ -16,6 +16,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from pages import write_page
+
 from precision_time.measure.risk.plan import ALL, BUT, load_risk_plan
 from precision_time.measure.risk.recipe import known_recipes
 from precision_time.measure.risk.summary import (
@@ -25,7 +27,7 @@ from precision_time.measure.risk.summary import (
     over_first_seeds,
     read_table,
 )
-from precision_time.plotting import require_matplotlib
+from precision_time.render.picture import require_matplotlib
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "src/precision_time/planning/precisions/data/measured_risk.csv"
@@ -459,7 +461,7 @@ def main() -> None:
     ).parse_args()
     table = Measured(read_table(TABLE))
     PICTURE.write_text(picture(table), encoding="utf-8")
-    PAGE.write_text(page(table), encoding="utf-8")
+    write_page(PAGE, page(table))
 
 
 if __name__ == "__main__":

@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pages import write_page
 
 import precision_time
 from precision_time.errors import ConfigError
-from precision_time.evaluation.tables import table_lines
 from precision_time.planning.precisions.environment import train
 from precision_time.planning.precisions.knapsack import exhaustive
 from precision_time.planning.precisions.methods import METHODS, candidates
 from precision_time.planning.precisions.risk import Risk, curve_words
 from precision_time.planning.precisions.schedules import Picks, Schedules, schedules_of
 from precision_time.planning.precisions.search import DEFAULT_BUDGET, search_precisions
+from precision_time.render.table import markdown_lines
 from precision_time.request.request import Request
 from precision_time.units import format_duration
 
@@ -120,7 +121,7 @@ def main() -> None:
     parts += [*additivity()]
     parts += [*found_schedules()]
     parts += [*over_time()]
-    PAGE.write_text("\n".join(parts).rstrip() + "\n", encoding="utf-8")
+    write_page(PAGE, "\n".join(parts).rstrip() + "\n")
     print(f"{PAGE.name} after {time.perf_counter() - started_s:.0f} s")
 
 
@@ -208,7 +209,7 @@ def comparison(outcomes: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
     )
     yield "## Against every schedule of small spaces\n"
     yield SMALL
-    yield from table_lines(headers, rows)
+    yield from markdown_lines(headers, rows)
     every = [each for found in outcomes.values() for each in found]
 
     def mean(method: str, figure: str) -> float:
@@ -263,7 +264,7 @@ def large_space() -> Iterator[str]:
         "gaps are from.\n"
     )
     headers = ("budget", "method", ">gap", ">schedules predicted", ">seconds")
-    yield from table_lines(headers, rows)
+    yield from markdown_lines(headers, rows)
     gaps = {
         method: np.mean([each.gap for each in every_one if each.method == method])
         for method in dict.fromkeys(each.method for each in every_one)
@@ -305,7 +306,7 @@ def additivity() -> Iterator[str]:
     )  # fmt: skip
     yield "## Do the times of groups add up?\n"
     yield ADDITIVE
-    yield from table_lines(headers, rows)
+    yield from markdown_lines(headers, rows)
     yield ""
 
 
@@ -357,7 +358,7 @@ def found_schedules() -> Iterator[str]:
         ">risk",
         "layers that leave the reference",
     )
-    yield from table_lines(headers, rows)
+    yield from markdown_lines(headers, rows)
     yield ""
     yield "Risks: " + " ".join(sources) + "\n"
 
@@ -418,7 +419,7 @@ def over_time() -> Iterator[str]:
                 )
             )
     headers = (">budget", "phases", "gap over time", ">saved", ">risk", "layers in fp8, phase by phase")
-    yield from table_lines(headers, rows)
+    yield from markdown_lines(headers, rows)
     yield ""
 
 

@@ -42,11 +42,11 @@ from precision_time.evaluation.papers.ray import (
 )
 from precision_time.evaluation.papers.ray import outcome_of as campaign_outcome
 from precision_time.evaluation.pricing import PricedCorpus, priced_corpus
-from precision_time.evaluation.tables import table_markdown
 from precision_time.executor import process_map
 from precision_time.io import cache_folder
 from precision_time.papers.ray_models.report import time_against
 from precision_time.papers.ray_models.techniques import TECHNIQUES
+from precision_time.render.document import table_markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "ray.md"

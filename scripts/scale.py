@@ -16,6 +16,7 @@ from math import log
 from pathlib import Path
 
 import numpy as np
+from pages import write_page
 
 from precision_time import __version__
 from precision_time.corpus.jobs import job_of
@@ -511,7 +512,7 @@ def main() -> None:
         for model in MODELS
         for regime in REGIMES
     }
-    PAGE.write_text(page(curves, rows, options.precision), encoding="utf-8")
+    write_page(PAGE, page(curves, rows, options.precision))
     draw(curves, rows)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from pages import write_page
 
 from precision_time.evaluation.queue.plans import PlanOutcome, replay_plans
 from precision_time.evaluation.queue.replay import (
@@ -404,7 +405,7 @@ def main() -> None:
         runs = held_out_runs(over=over, most=given.rows)
     found = Found(replay(runs, progress))
     plans = replay_plans(runs, progress=progress)
-    given.out.write_text(page(runs, found, replay_pairs(runs), plans), encoding="utf-8")
+    write_page(given.out, page(runs, found, replay_pairs(runs), plans))
 
 
 if __name__ == "__main__":

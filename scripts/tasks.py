@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pages import write_page
 from update_docs import sandbox
 
-from precision_time.evaluation.tables import table_lines
+from precision_time.render.table import markdown_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "tasks.md"
@@ -186,9 +187,9 @@ def page(rows: Sequence[tuple[str, ...]], found: Sequence[Task]) -> str:
     return "\n".join(
         [
             HEADER.format(count=len(found), summary=summary),
-            *table_lines(COLUMNS, rows),
+            *markdown_lines(COLUMNS, rows),
             DEFECTS,
-            *table_lines(DEFECT_COLUMNS, defects),
+            *markdown_lines(DEFECT_COLUMNS, defects),
             "",
         ]
     )
@@ -221,7 +222,7 @@ def main() -> None:
     if failed:
         raise SystemExit(f"{failed} tasks failed.")
     if not only:
-        PAGE.write_text(page(rows, found), encoding="utf-8")
+        write_page(PAGE, page(rows, found))
 
 
 if __name__ == "__main__":

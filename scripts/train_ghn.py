@@ -26,6 +26,7 @@ from ghn_evaluation import (
     family_agreement,
     write_table,
 )
+from pages import write_page
 
 from precision_time.papers.ghn.architecture import build_architecture
 from precision_time.papers.ghn.embedding import embed
@@ -294,7 +295,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         write_table(table_path(), embed_known(weights))
     table = read_table(table_path())
     write_map(MAP, table)
-    PAGE.write_text(page(weights, table), encoding="utf-8")
+    write_page(PAGE, page(weights, table))
     print(f"wrote {PAGE.name}, {MAP.name}")
 
 

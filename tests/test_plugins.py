@@ -84,3 +84,34 @@ def test_groups_are_known_and_nothing_is_loaded_where_nothing_is_declared() -> N
     with pytest.raises(ConfigError, match="devices, stacks"):
         plugins("gpus")
     assert dict(loaded("devices")) == {}
+
+
+def test_what_packages_declare_is_remembered_until_their_folder_changes(
+    installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from precision_time import plugins as code
+
+    scanned: list[str] = []
+    look = code._declared_in
+    monkeypatch.setattr(code, "_declared_in", lambda folder: scanned.append(folder) or look(folder))
+    install(installed, "DEVICES = {}")
+    assert plugins("devices")["theirs"].value == "their_devices:DEVICES"
+    assert str(installed) in scanned
+    scanned.clear()
+    forget_plugins()
+    assert plugins("devices")["theirs"].value == "their_devices:DEVICES"
+    assert str(installed) not in scanned
+    (installed / "other-1.0.dist-info").mkdir()
+    (installed / "other-1.0.dist-info" / "entry_points.txt").write_text("[precision_time.devices]\nX = a:B\n")
+    forget_plugins()
+    assert {"theirs", "X"} <= plugins("devices").keys()
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"a": 1}', '{"a": [1, 2]}', '{"a": ["x", {}]}', "\udcff"])
+def test_a_damaged_memory_of_plugins_is_looked_at_again(installed: Path, content: str) -> None:
+    from precision_time.io import cache_folder
+
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    (cache_folder() / "plugins.json").write_bytes(content.encode("utf-8", errors="surrogatepass"))
+    install(installed, "DEVICES = {}")
+    assert "theirs" in plugins("devices")

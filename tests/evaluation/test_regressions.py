@@ -6,7 +6,8 @@ import pytest
 
 from precision_time.errors import ConfigError
 from precision_time.evaluation.regressions import baseline_of, regressions, write_baseline
-from precision_time.evaluation.tables import Metric, Report, Section
+from precision_time.evaluation.tables import Report
+from precision_time.render.document import Metric, Section
 
 ERROR, COVERED = "T5.model.mape_percent", "T5.coverage.model.covered_percent"
 

@@ -25,8 +25,9 @@ from precision_time.evaluation.importance import GROUPS, grouped_features
 from precision_time.evaluation.predictor_tables import STAGES
 from precision_time.evaluation.pricing import priced_corpus
 from precision_time.evaluation.report import SECTIONS, build_report, report_of, sample_families
-from precision_time.evaluation.tables import html, markdown, text_of
+from precision_time.evaluation.tables import html, markdown
 from precision_time.learn.stages import DEFAULT_SETTINGS
+from precision_time.render.table import text_of
 
 ROWS = 220
 FAST = tuple(key for key in SECTIONS if key != "T4")

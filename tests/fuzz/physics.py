@@ -22,7 +22,6 @@ import numpy as np
 from precision_time.cost.job import Job, group_of_jobs
 from precision_time.cost.memory.terms import memory_of, total_bytes
 from precision_time.errors import PrecisionTimeError
-from precision_time.evaluation.tables import columns_of, table_lines
 from precision_time.hardware.catalog import known_devices
 from precision_time.hardware.device import Device
 from precision_time.io import packaged_toml
@@ -31,6 +30,7 @@ from precision_time.learn.serving import predict_step_times
 from precision_time.precision.policy import DType
 from precision_time.precision.support import supported_precisions
 from precision_time.predict.predictor import model_flops_utilization
+from precision_time.render.table import columns_of, markdown_lines
 from precision_time.request.request import Request
 
 IMAGE = (
@@ -386,7 +386,7 @@ def page_lines(counts: Mapping[str, Any]) -> list[str]:
         "other way round, by the formulas alone and as answered; with longer or larger samples that is the",
         "scatter of the trees.",
         "",
-        *table_lines(
+        *markdown_lines(
             columns_of("not faster, or smaller | >pairs | >formulas | >learned | >by > 1 % | >worst %"),
             [
                 (

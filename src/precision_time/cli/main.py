@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 # Else pydantic searches every installed package for plugins.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
@@ -20,94 +20,109 @@ import typer.core
 from .. import __version__
 from ..errors import ConfigError, PrecisionTimeError, in_one_line, nearest_names, printable, shown
 from ..io import packaged_toml
+from ..plugins import Command, left_out, loaded
 from .output import message
 from .remote import ASKED_OF_SERVERS, choose
 
 SERVER_VARIABLE = "PRECISION_TIME_SERVER"
 
 
-class Place(NamedTuple):
-    """Where the code of a command is."""
-
-    module: str
-    attribute: str
-    summary: str
-    """The line of the help, which is shown without loading the code."""
-    examples: str = "EXAMPLES"
-    hands_on: bool = False
-    """Whether words that are no options of the command are another program's."""
+_Tree = dict[str, Any]
+"""Commands by word: a `Command`, or the tree of the words that may follow."""
 
 
-COMMANDS: Mapping[str, Place] = {
-    "predict": Place("predict", "predict", "Predict the time of a step, an epoch, a run."),
-    "sweep": Place("sweep", "sweep", "Predict a grid of jobs of any size into a file."),
-    "layout": Place("layout", "layout", "Rank the ways to spread a model over devices."),
-    "schedule": Place("schedule", "schedule", "Plan a queue of jobs on one cluster."),
-    "sensitivity": Place("sensitivity", "sensitivity", "Show how each number moves the time of a job."),
-    "run": Place("run", "run", "Predict how long a whole training takes."),
-    "estimate": Place("estimate", "estimate", "Estimate the jobs of a SkyPilot, Slurm or Kubernetes file."),
-    "sbatch": Place("sbatch", "sbatch", "Submit a Slurm job with a predicted time limit.", hands_on=True),
-    "slurm": Place("slurm", "app", "Compare ended Slurm jobs with predictions; write job_submit.lua."),
-    "plan": Place("plan", "plan", "Choose devices for a run under a deadline and a budget."),
-    "explain": Place("explain", "explain", "Show what a precision changes, per op class."),
-    "evaluate": Place("evaluate", "evaluate", "Score the predictor on measured runs."),
-    "report": Place("report", "report", "Score the predictor on runs it has not seen.", "REPORT_EXAMPLES"),
-    "measure": Place("measure", "measure", "Time kernels and training steps on this device."),
-    "measure-risk": Place("measure_risk", "measure_risk", "Measure the loss that low precision costs."),
-    "train": Place("train", "train", "Fit a predictor of your own."),
-    "models": Place("catalogs", "models", "List the models that answer without torch.", "MODELS_EXAMPLES"),
-    "devices": Place(
-        "catalogs", "devices", "List the devices, or one with all its figures.", "DEVICES_EXAMPLES"
+def _own(
+    path: str, module: str, attribute: str, summary: str, examples: str = "EXAMPLES", **more: Any
+) -> Command:
+    """A command whose code stands beside this file."""
+    module = f"{__package__}.{module}"
+    return Command(path=path, module=module, attribute=attribute, summary=summary, examples=examples, **more)
+
+
+_OWN = (
+    _own("predict", "predict", "predict", "Predict the time of a step, an epoch, a run."),
+    _own("sweep", "sweep", "sweep", "Predict a grid of jobs of any size into a file."),
+    _own("layout", "layout", "layout", "Rank the ways to spread a model over devices."),
+    _own("schedule", "schedule", "schedule", "Plan a queue of jobs on one cluster."),
+    _own("sensitivity", "sensitivity", "sensitivity", "Show how each number moves the time of a job."),
+    _own("run", "run", "run", "Predict how long a whole training takes."),
+    _own("estimate", "estimate", "estimate", "Estimate the jobs of a SkyPilot, Slurm or Kubernetes file."),
+    _own("sbatch", "sbatch", "sbatch", "Submit a Slurm job with a predicted time limit.", hands_on=True),
+    _own("slurm", "slurm", "app", "Compare ended Slurm jobs with predictions; write job_submit.lua."),
+    _own("plan", "plan", "plan", "Choose devices for a run under a deadline and a budget."),
+    _own("explain", "explain", "explain", "Show what a precision changes, per op class."),
+    _own("evaluate", "evaluate", "evaluate", "Score the predictor on measured runs."),
+    _own("report", "report", "report", "Score the predictor on runs it has not seen.", "REPORT_EXAMPLES"),
+    _own("measure", "measure", "measure", "Time kernels and training steps on this device."),
+    _own("measure-risk", "measure_risk", "measure_risk", "Measure the loss that low precision costs."),
+    _own("train", "train", "train", "Fit a predictor of your own."),
+    _own("models", "catalogs", "models", "List the models that answer without torch.", "MODELS_EXAMPLES"),
+    _own(
+        "devices", "catalogs", "devices", "List the devices, or one with all its figures.", "DEVICES_EXAMPLES"
     ),
-    "precisions": Place(
-        "precisions", "app", "List the precisions, advise on one, or search a schedule of them."
+    _own(
+        "precisions", "precisions", "app", "List the precisions, advise on one, or search a schedule of them."
     ),
-    "stacks": Place("catalogs", "stacks", "List the software profiles.", "STACKS_EXAMPLES"),
-    "predictors": Place(
-        "catalogs", "predictors", "List the predictors that are compared.", "PREDICTORS_EXAMPLES"
+    _own("stacks", "catalogs", "stacks", "List the software profiles.", "STACKS_EXAMPLES"),
+    _own(
+        "predictors",
+        "catalogs",
+        "predictors",
+        "List the predictors that are compared.",
+        "PREDICTORS_EXAMPLES",
     ),
-    "trainers": Place(
-        "catalogs", "trainers", "List the adapters that watch a run in its trainer.", "TRAINERS_EXAMPLES"
+    _own(
+        "trainers",
+        "catalogs",
+        "trainers",
+        "List the adapters that watch a run in its trainer.",
+        "TRAINERS_EXAMPLES",
     ),
-    "prices": Place("prices", "prices", "Show what an hour of a device costs, where, and since when."),
-    "grids": Place("grids", "grids", "List the carbon intensity of electricity by place, and the PUE."),
-    "init": Place("init", "init", "Write a commented file to start from: a cluster of your own, or a job."),
-    "schema": Place(
-        "init", "schema", "Write the JSON schema of a file of clusters or jobs.", "SCHEMA_EXAMPLES"
+    _own("prices", "prices", "prices", "Show what an hour of a device costs, where, and since when."),
+    _own("grids", "grids", "grids", "List the carbon intensity of electricity by place, and the PUE."),
+    _own("init", "init", "init", "Write a commented file to start from: a cluster of your own, or a job."),
+    _own(
+        "schema", "init", "schema", "Write the JSON schema of a file of clusters or jobs.", "SCHEMA_EXAMPLES"
     ),
-    "glossary": Place("glossary", "glossary", "Define the words that an answer prints."),
-    "env": Place("env", "env", "Show versions, the corpus, packages and GPUs."),
-    "architectures": Place(
-        "architectures", "architectures", "List the known architectures most like a model."
+    _own("glossary", "glossary", "glossary", "Define the words that an answer prints."),
+    _own("env", "env", "env", "Show versions, the corpus, packages and GPUs."),
+    _own(
+        "architectures", "architectures", "architectures", "List the known architectures most like a model."
     ),
-    "train-ghn": Place("architectures", "train_ghn", "Train a graph hypernetwork (torch).", "TRAIN_EXAMPLES"),
-    "compare-predictors": Place(
+    _own("train-ghn", "architectures", "train_ghn", "Train a graph hypernetwork (torch).", "TRAIN_EXAMPLES"),
+    _own(
+        "compare-predictors",
         "report",
         "compare_predictors",
         "Compare ours with the predictors of the papers.",
         "COMPARISON_EXAMPLES",
     ),
-    "predictddl": Place("predictddl", "app", "Predict architectures never seen (PredictDDL)."),
-    "campaign": Place("campaign", "app", "Profile training jobs on a Ray cluster."),
-    "performance-models": Place(
-        "performance", "performance_models", "Learn training times from measured points.", "MODELS_EXAMPLES"
+    _own("predictddl", "predictddl", "app", "Predict architectures never seen (PredictDDL)."),
+    _own("campaign", "campaign", "app", "Profile training jobs on a Ray cluster."),
+    _own(
+        "performance-models",
+        "performance",
+        "performance_models",
+        "Learn training times from measured points.",
+        "MODELS_EXAMPLES",
     ),
-    "performance-predict": Place(
+    _own(
+        "performance-predict",
         "performance",
         "performance_predict",
         "Predict with a model of `performance-models`.",
         "PREDICT_EXAMPLES",
     ),
-    "serve": Place("serve", "serve", "Serve predictions over HTTP, and a page to ask them on."),
-    "kubernetes": Place("kubernetes", "app", "Annotate manifests of Kubernetes, set up the webhook."),
-    "collect": Place(
-        "collect", "collect", "Report this machine (cores, memory, devices, load) to a service."
-    ),
-    "import": Place("import_", "import_", "Read logs and exports of training runs as measurements."),
-    "watch": Place("watch", "watch", "Watch a log: when the run in it will end."),
-    "calibrate": Place("calibrate", "calibrate", "Calibrate the predictor to your own cluster."),
-    "share": Place("share", "share", "Write your own runs without what tells whose they are."),
-}
+    _own("serve", "serve", "serve", "Serve predictions over HTTP, and a page to ask them on."),
+    _own("kubernetes", "kubernetes", "app", "Annotate manifests of Kubernetes, set up the webhook."),
+    _own("collect", "collect", "collect", "Report this machine (cores, memory, devices, load) to a service."),
+    _own("import", "import_", "import_", "Read logs and exports of training runs as measurements."),
+    _own("watch", "watch", "watch", "Watch a log: when the run in it will end."),
+    _own("calibrate", "calibrate", "calibrate", "Calibrate the predictor to your own cluster."),
+    _own("share", "share", "share", "Write your own runs without what tells whose they are."),
+)
+COMMANDS: Mapping[str, Command] = {each.path: each for each in _OWN}
+"""What is built in, in the order of the help."""
 
 
 _MEASURING = frozenset({"measure", "campaign"})
@@ -120,8 +135,31 @@ class _Stopped(BaseException):
         self.interrupted = interrupted
 
 
+@cache
+def _tree() -> _Tree:
+    """All commands, the built-in ones first, then what plug-ins add; built-in words stay built in."""
+    tree: _Tree = dict(COMMANDS)
+    for plugin, added in loaded("commands").items():
+        for command in added:
+            words = command.path.split()
+            below = tree
+            for word in words[:-1]:
+                below = below.setdefault(word, {}) if isinstance(below.get(word, {}), dict) else {}
+            if words[0] in COMMANDS or words[-1] in below:
+                left_out("commands", plugin, ConfigError(f"{command.path} is there already"))
+            else:
+                below[words[-1]] = command
+    return tree
+
+
 class Commands(typer.core.TyperGroup):
-    """The group of all commands, each loaded when it is used: help and completion stay fast."""
+    """The group of all commands, each loaded when it is used: help and completion stay fast.
+
+    What plug-ins add is asked for help, completion, and a first word that is not built in.
+    """
+
+    words: _Tree | None = None
+    """Of a group that plug-ins make of words; None for the root."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The parameters, which leave alone what needs no check."""
@@ -142,7 +180,7 @@ class Commands(typer.core.TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         """Names in the order of the help."""
         del ctx
-        return list(COMMANDS)
+        return list(_tree() if self.words is None else self.words)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the words begin with.
@@ -150,8 +188,11 @@ class Commands(typer.core.TyperGroup):
         Raises:
             ConfigError: If there is none; offers the nearest.
         """
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            near = nearest_names(args[0], COMMANDS) or ("predict",)
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            missing = _of_members().get(args[0])
+            if self.words is None and missing is not None:
+                raise ConfigError(f"The command {args[0]} is not installed. To fix: pip install {missing}.")
+            near = nearest_names(args[0], self.list_commands(ctx)) or self.list_commands(ctx)[:1]
             raise ConfigError(
                 f"No such command: {shown(args[0])}. Did you mean {' or '.join(near)}? "
                 "To fix: `precision-time -h` lists all of them."
@@ -161,13 +202,15 @@ class Commands(typer.core.TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of a name; None where there is none."""
         del ctx
-        return load_command(cmd_name) if cmd_name in COMMANDS else None
+        words: Mapping[str, Any] = COMMANDS if cmd_name in COMMANDS else _tree()
+        found = (words if self.words is None else self.words).get(cmd_name)
+        return None if found is None else _loaded(cmd_name, found)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """The list of commands, without loading them."""
-        del ctx
+        words = _tree() if self.words is None else self.words
         with formatter.section("Commands"):
-            formatter.write_dl([(name, place.summary) for name, place in COMMANDS.items()])
+            formatter.write_dl([(name, _summary(words[name])) for name in self.list_commands(ctx)])
 
 
 class OneCommand(typer.core.TyperCommand):
@@ -245,18 +288,49 @@ def other_options() -> dict[str, str]:
 
 
 @cache
+def _of_members() -> dict[str, str]:
+    """First words of commands that other distributions bring, and the distribution of each."""
+    found: dict[str, str] = dict(packaged_toml(__package__, "data/members.toml"))
+    return found
+
+
+def _summary(found: Command | _Tree) -> str:
+    """The line of the help; that of a group of words is of its commands."""
+    return found.summary if isinstance(found, Command) else ", ".join(found) + "."
+
+
 def load_command(name: str) -> Any:
-    """The command of a name in `COMMANDS`."""
-    place = COMMANDS[name]
-    module = import_module(f".{place.module}", __package__)
+    """The command of a first word.
+
+    Raises:
+        KeyError: If there is none.
+    """
+    return _loaded(name, COMMANDS[name] if name in COMMANDS else _tree()[name])
+
+
+def _loaded(name: str, found: Command | _Tree) -> Any:
+    """A command with its code, or a group of those below a word."""
+    if isinstance(found, Command):
+        return _command(found)
+    group = Commands(name=name, no_args_is_help=True, help=_summary(found), context_settings=_SETTINGS)
+    group.words = found
+    return group
+
+
+@cache
+def _command(place: Command) -> Any:
+    module = import_module(place.module)
     found = getattr(module, place.attribute)
     if isinstance(found, typer.Typer):
         return typer.main.get_command(found)
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_SETTINGS)
     settings = _HANDING_ON if place.hands_on else None
-    alone.command(name, cls=OneCommand, context_settings=settings, epilog=getattr(module, place.examples))(
-        found
-    )
+    alone.command(
+        place.path.split()[-1],
+        cls=OneCommand,
+        context_settings=settings,
+        epilog=getattr(module, place.examples),
+    )(found)
     return typer.main.get_command(alone)
 
 
@@ -281,17 +355,12 @@ app = typer.Typer(
 def command_paths() -> list[str]:
     """Every command as one types it, without the program's name; a group stands before its commands."""
 
-    def below(group: Any, before: str) -> Iterator[str]:
-        for name, command in group.commands.items():
-            yield f"{before}{name}"
-            if hasattr(command, "commands"):
-                yield from below(command, f"{before}{name} ")
+    def below(command: Any, path: str) -> Iterator[str]:
+        yield path
+        for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
+            yield from below(command.get_command(None, name), f"{path} {name}")
 
-    found = []
-    for name in COMMANDS:
-        command = load_command(name)
-        found += [name, *(below(command, f"{name} ") if hasattr(command, "commands") else ())]
-    return found
+    return [path for name in _tree() for path in below(load_command(name), name)]
 
 
 def _show_version(wanted: bool) -> None:

@@ -57,18 +57,9 @@ def write_rows(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
         columns: Headers. A header that starts with ">" aligns its column to the right.
         rows: Cells as text, one tuple per row, as long as `columns`.
     """
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
+    from ..render.table import Table
 
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for column in columns:
-        right = column.startswith(">")
-        table.add_column(column.removeprefix(">"), justify="right" if right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    write_renderable(Group(Text(title, style="bold"), table) if title else table)
+    write_renderable(Table(title=title, columns=tuple(columns), rows=tuple(map(tuple, rows))).terminal())
 
 
 def page_width() -> int:

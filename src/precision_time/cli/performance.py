@@ -292,7 +292,7 @@ def _check_folders(out: Path | None, plots: Path | None) -> None:
     if out is not None and not out.absolute().parent.is_dir():
         raise ConfigError(f"--out {out}: its folder does not exist. To fix: create it, or name another.")
     if plots is not None:
-        from ..plotting import require_matplotlib
+        from ..render.picture import require_matplotlib
 
         require_matplotlib()
 

@@ -95,9 +95,10 @@ def predict(
     if out is not None:
         check_table_path(out)
     if plot is not None:
-        from ..predict.sweep_plot import check_plot_path, write_plot
+        from ..predict.sweep_plot import write_plot
+        from ..render.picture import check_picture
 
-        check_plot_path(plot)
+        check_picture(plot)
     if memory_timeline is not None:
         from ..planning.layouts.memory_picture import check_memory_path
 

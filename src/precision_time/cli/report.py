@@ -90,7 +90,7 @@ def report(
 
     baseline = None if against is None else read_baseline(against)  # before the minutes that follow
     if html is not None:
-        from ..plotting import require_matplotlib
+        from ..render.picture import require_matplotlib
 
         require_matplotlib()
     with open_executor(ray) as map_fn, progress("Report") as show:
@@ -172,7 +172,8 @@ def compare_predictors(
 
 def _write_report(report: Report, remark: str = "", *, with_keys: bool = False) -> None:
     """Every section of a report to stdout, its tables below its headline."""
-    from ..evaluation.tables import introduction, text_of
+    from ..evaluation.tables import introduction
+    from ..render.table import text_of
 
     typer.echo(introduction(report))
     if remark:

@@ -45,9 +45,10 @@ def run(
     from ..planning.run.page import render
 
     if plot is not None:
-        from ..planning.run.picture import check_picture_path, write_picture
+        from ..planning.run.picture import KINDS, write_picture
+        from ..render.picture import check_picture
 
-        check_picture_path(plot)
+        check_picture(plot, kinds=KINDS)
     stated = {name: fields.pop(name) for name in RunOptions.model_fields if name in fields}
     request, in_file = request_and_others(model, fields, (PHASES, RUN))
     of_file = RunOptions.of(in_file.get(RUN) or {}).model_dump(exclude_unset=True)

@@ -86,12 +86,10 @@ def schedule(
     """
     from ..learn.artifact import chosen_predictor
     from ..planning.queue.api import schedule as planned
-    from ..plotting import require_matplotlib
+    from ..render.picture import check_picture, require_matplotlib
 
     if plot is not None:
-        from ..planning.queue.gantt import check_gantt_path
-
-        check_gantt_path(plot)
+        check_picture(plot)
     if html is not None:
         require_matplotlib()
     with progress("Planning") as update:

@@ -33,7 +33,7 @@ from .metrics import PredictorScore, score_predictor
 from .pricing import PricedCorpus, Progress, full_feature_table, priced_corpus, silent
 from .refitted import refitted_section
 from .replay import replay_jobs
-from .tables import Report, introduction, section_markdown
+from .tables import Report, introduction
 
 FOLDS, QUICK_FOLDS = 5, 2
 QUICK_ROWS = 900
@@ -224,5 +224,5 @@ def comparison_page(comparison: PredictorComparison, *, pictures: Sequence[str] 
     parts.append("Predictors\n")
     parts.append("\n".join(f"- {item.title}: {item.citation}" for item in names.values()) + "\n")
     found = (*comparison.report.sections, *refitted_section())
-    parts += [section_markdown(section, with_key=False) for section in found]
+    parts += [section.markdown(with_key=False) for section in found]
     return "\n".join(parts)

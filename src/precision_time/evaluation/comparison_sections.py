@@ -12,11 +12,12 @@ from ..papers.cherrypick.replay import Replayed
 from ..papers.contract import Ints
 from ..papers.per_job import STEPS_PER_RUN
 from ..papers.registry import PREDICTORS
+from ..render.document import Metric, Section
+from ..render.table import CellValue, Table, columns_of, ratio_text
 from .costs import REQUESTS, AnswerCost
 from .cross_validation import ALL, JOBS, WITHIN, Runs
 from .metrics import PredictorScore, scored_errors_percent
 from .replay import replay_headline, replay_metrics, replay_table, summary_table
-from .tables import CellValue, Metric, ReportTable, Section, columns_of, ratio_text
 
 PAPER_LOWER_ERROR, PAPER_LOWER_TIME = 9.8, 10.3
 """PredictDDL, abstract: up to so many times lower error and inference time than Ernest."""
@@ -110,7 +111,7 @@ def _best_first(scores: Sequence[PredictorScore], question: str, population: str
     return sorted(found, key=lambda item: item.mape_percent)
 
 
-def _accuracy_table(runs: Runs, found: Sequence[PredictorScore]) -> ReportTable:
+def _accuracy_table(runs: Runs, found: Sequence[PredictorScore]) -> Table:
     """Errors and ranking of all predictors, the best first."""
     question, population = QUESTIONS[found[0].question], found[0].population
     rows: list[tuple[CellValue, ...]] = [
@@ -124,7 +125,7 @@ def _accuracy_table(runs: Runs, found: Sequence[PredictorScore]) -> ReportTable:
         for item in found
     ]
     size = f"{found[0].rows} rows, {found[0].jobs} jobs, {found[0].architectures} architectures"
-    return ReportTable(
+    return Table(
         title=f"{question.title}: {POPULATIONS[population]} ({size})",
         columns=columns_of(
             "predictor | knows | >mean % | >± over seeds | >median % | >p90 % | >mean over jobs % | "
@@ -156,7 +157,7 @@ def lower_than(
     return ratio_text(mean), ratio_text(median), int(shared.sum())
 
 
-def _worst_table(runs: Runs, key: str, found: Sequence[PredictorScore]) -> ReportTable:
+def _worst_table(runs: Runs, key: str, found: Sequence[PredictorScore]) -> Table:
     """What a mean is made of: the model with the largest sum of errors, the mean without it; first seed."""
     protocol = QUESTIONS[key].protocol
     models = np.unique([item.model for item in runs.table.measurements], return_inverse=True)
@@ -176,7 +177,7 @@ def _worst_table(runs: Runs, key: str, found: Sequence[PredictorScore]) -> Repor
                 item.median_percent,
             )
         )
-    return ReportTable(
+    return Table(
         title=f"{QUESTIONS[key].title}: what the means over all rows are made of",
         columns=columns_of(
             "predictor | >mean % | worst model | >its rows | >its share of the sum of errors % | "
@@ -186,17 +187,17 @@ def _worst_table(runs: Runs, key: str, found: Sequence[PredictorScore]) -> Repor
     )
 
 
-def _precision_table(found: Sequence[PredictorScore]) -> ReportTable:
+def _precision_table(found: Sequence[PredictorScore]) -> Table:
     names = sorted({name for item in found for name in item.by_precision})
     question, population = QUESTIONS[found[0].question], POPULATIONS[found[0].population]
-    return ReportTable(
+    return Table(
         title=f"{question.title}: MAPE % by precision, {population}",
         columns=("predictor", *(f">{name}" for name in names)),
         rows=tuple((item.title, *(item.by_precision.get(name) for name in names)) for item in found),
     )
 
 
-def _architecture_table(runs: Runs, population: str) -> ReportTable:
+def _architecture_table(runs: Runs, population: str) -> Table:
     """T7: predicted over actual time of test architectures that no training row has, first seed."""
     names, measured_s = runs.names(population), runs.table.measured_s
     scored = np.flatnonzero(runs.scored(UNSEEN, 0, population))
@@ -217,7 +218,7 @@ def _architecture_table(runs: Runs, population: str) -> ReportTable:
         for model, rows in of_model.items()
         if len(rows)
     ]
-    return ReportTable(
+    return Table(
         title=f"T7: predicted / actual time of unseen architectures, {POPULATIONS[population]}",
         columns=("architecture", ">rows", *(f">{PREDICTORS[name].title}" for name in names)),
         rows=tuple(lines),
@@ -233,7 +234,7 @@ def cost_section(costs: Mapping[str, AnswerCost]) -> Section:
         reference = None if ernest is None else ernest.requests_s(1, runs=runs)
         return _times(reference, cost.requests_s(1, runs=runs))
 
-    answers = ReportTable(
+    answers = Table(
         title="Cost of fitting and of answering",
         columns=columns_of(
             "predictor | needs of a new job | >fit s | >one answer ms | >1,000 answers ms | >sample runs | "
@@ -253,7 +254,7 @@ def cost_section(costs: Mapping[str, AnswerCost]) -> Section:
         f"answers the same of cached ones. Sample runs are of {STEPS_PER_RUN} steps at their measured times, "
         "median over jobs; starting a job, which takes longer, is not counted.",
     )
-    requests = ReportTable(
+    requests = Table(
         title="T8: seconds until new jobs are answered, by number of requests",
         columns=("predictor", ">trained once s", *(f">{count}" for count in REQUESTS)),
         rows=tuple(
@@ -330,7 +331,7 @@ def summary_section(scores: Sequence[PredictorScore], costs: Mapping[str, Answer
         title="Compared with the paper's ratios",
         headline=_headline(found),
         tables=(
-            ReportTable(
+            Table(
                 title="Unseen architectures, jobs that Ernest can be fitted to",
                 columns=columns_of(
                     "predictor | Ernest under | >MAPE % | >Ernest's MAPE % | >x lower error | "

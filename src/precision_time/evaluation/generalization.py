@@ -22,6 +22,8 @@ from ..learn.novelty import run_index
 from ..learn.table import MeasuredTable
 from ..learn.training import HELD_OUT, OutOfFold, fit_intervals, row_weights
 from ..papers.contract import Bools, Floats, Ints
+from ..render.document import Metric, Section
+from ..render.table import CellValue, Table, columns_of
 from .cross_validation import Runs
 from .metrics import (
     LIMITS,
@@ -32,7 +34,6 @@ from .metrics import (
     worst_groups,
 )
 from .precision_tables import LEFT_OUT
-from .tables import CellValue, Metric, ReportTable, Section, columns_of
 from .targets import TARGETS, Question, summary_table, targets_headline
 
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
@@ -141,7 +142,7 @@ def _matrix(
     names: Sequence[str],
     column: str,
     noise: Floats | None = None,
-) -> ReportTable:
+) -> Table:
     labels = np.array(names)
     errors = {name: errors_percent(runs.table.measured_s, found[0]) for name, found in predicted.items()}
     rows: list[tuple[CellValue, ...]] = []
@@ -152,7 +153,7 @@ def _matrix(
             own = () if noise is None else (_mean(noise[mask]),)
             rows.append((label, int(mask.sum()), *own, *scores))
     extra = () if noise is None else (">repeat noise",)
-    return ReportTable(
+    return Table(
         title=f"MAPE [%] by {column} and protocol",
         columns=(column, ">rows", *extra, *(f">{name}" for name in errors)),
         rows=tuple(rows),
@@ -171,7 +172,7 @@ def _mean(values: Floats) -> float | None:
     return float(known.mean()) if len(known) else None
 
 
-def _speed_ups(runs: Runs, seeds: Sequence[int]) -> tuple[ReportTable, list[Question]]:
+def _speed_ups(runs: Runs, seeds: Sequence[int]) -> tuple[Table, list[Question]]:
     rows: list[tuple[CellValue, ...]] = []
     questions: list[Question] = []
     sources = [source_name(item) for item in runs.table.measurements]
@@ -205,7 +206,7 @@ def _speed_ups(runs: Runs, seeds: Sequence[int]) -> tuple[ReportTable, list[Ques
             scores = (float(errors[mask].mean()), float(np.median(errors[mask])))
             ratios = (f"{np.median(values[mask]):.2f}" for values in (first.measured, first.predicted))
             rows.append((protocol, pair, int(mask.sum()), *scores, *ratios, float(right * 100.0)))
-    table = ReportTable(
+    table = Table(
         title="Ratio of step times between two precisions of one configuration",
         columns=columns_of(
             "held out by | ratio | >families | >MAPE % | >median % | >measured | >predicted | >right order %"
@@ -218,7 +219,7 @@ def _speed_ups(runs: Runs, seeds: Sequence[int]) -> tuple[ReportTable, list[Ques
 
 def _coverage(
     runs: Runs, seeds: Sequence[int], predicted: dict[str, list[Floats]]
-) -> tuple[ReportTable, dict[str, Metric], dict[str, Floats]]:
+) -> tuple[Table, dict[str, Metric], dict[str, Floats]]:
     rows: list[tuple[CellValue, ...]] = []
     figures: dict[str, Metric] = {}
     curve: dict[str, Floats] = {}
@@ -234,7 +235,7 @@ def _coverage(
         )
         figures[f"T5.coverage.{protocol}.sources_percent"] = by_source
         curve[protocol] = mean
-    table = ReportTable(
+    table = Table(
         title="Runs inside their interval [%], by nominal coverage",
         columns=("held out", *(f">{level:.0%}" for level in LEVELS), f">{_NOMINAL:.0%}, mean over sources"),
         rows=tuple(rows),
@@ -243,9 +244,9 @@ def _coverage(
     return table, figures, curve
 
 
-def _worst(runs: Runs, protocol: str, predicted_s: Floats, noise: Floats) -> ReportTable:
+def _worst(runs: Runs, protocol: str, predicted_s: Floats, noise: Floats) -> Table:
     found = worst_groups(runs.table, predicted_s, PROTOCOLS[protocol].group, noise=noise)
-    return ReportTable(
+    return Table(
         title=f"Worst groups: {PROTOCOLS[protocol].title.lower()}",
         columns=(
             "group",
@@ -344,7 +345,7 @@ def _part(held: OutOfFold, rows: Ints) -> OutOfFold:
     return OutOfFold(**{item.name: getattr(held, item.name)[rows] for item in fields(OutOfFold)})
 
 
-def limits_table(table: MeasuredTable, predicted: Mapping[str, Floats], noise: Floats) -> ReportTable:
+def limits_table(table: MeasuredTable, predicted: Mapping[str, Floats], noise: Floats) -> Table:
     """Share of the summed error of each protocol in groups of each limit, and in its ten worst groups.
 
     Args:
@@ -360,7 +361,7 @@ def limits_table(table: MeasuredTable, predicted: Mapping[str, Floats], noise: F
         parts = (*(mass[limits == limit] for limit in LIMITS), np.sort(mass)[-_WORST:])
         shares = [float(part.sum() / max(mass.sum(), 1e-12) * 100.0) for part in parts]
         rows.append((PROTOCOLS[name].title, *shares[:-1], len(groups), shares[-1]))
-    return ReportTable(
+    return Table(
         title="Where the error lies: share of the summed error [%] in groups by what their errors show",
         columns=("protocol", *(f">{limit}" for limit in LIMITS), ">groups", f">in the {_WORST} heaviest"),
         rows=tuple(rows),
@@ -368,7 +369,7 @@ def limits_table(table: MeasuredTable, predicted: Mapping[str, Floats], noise: F
     )
 
 
-def evidence_tables(runs: Runs, seed: int) -> tuple[ReportTable, ReportTable]:
+def evidence_tables(runs: Runs, seed: int) -> tuple[Table, Table]:
     """Error by similarity of the nearest run, and the worst misses with their nearest runs."""
     rows, similarity = nearest_known(runs, seed)
     predicted_s = runs.ours(_EVIDENCE_PROTOCOL, seed).step_time_s
@@ -391,7 +392,7 @@ def nearest_known(runs: Runs, seed: int) -> tuple[Ints, Floats]:
     return rows, similarity
 
 
-def _by_similarity(runs: Runs, predicted_s: Floats, rows: Ints, similarity: Floats) -> ReportTable:
+def _by_similarity(runs: Runs, predicted_s: Floats, rows: Ints, similarity: Floats) -> Table:
     measured_s, analytical_s = runs.table.measured_s, runs.table.jobs.analytical_s
     ours = errors_percent(measured_s, predicted_s)
     transferred = analytical_s * measured_s[rows[:, 0]] / analytical_s[rows[:, 0]]
@@ -405,7 +406,7 @@ def _by_similarity(runs: Runs, predicted_s: Floats, rows: Ints, similarity: Floa
         if mask.any():
             scores = (float(errors[mask].mean()) for errors in (ours, nearest, alone))
             lines.append((title, int(mask.sum()), *scores, float(np.median(ours[mask]))))
-    return ReportTable(
+    return Table(
         title="Unseen configurations by the similarity of the nearest measured run",
         columns=columns_of(
             "similarity | >rows | >ours, MAPE % | >nearest run's factor | >formulas | >ours, median %"
@@ -415,7 +416,7 @@ def _by_similarity(runs: Runs, predicted_s: Floats, rows: Ints, similarity: Floa
     )
 
 
-def _worst_misses(runs: Runs, predicted_s: Floats, rows: Ints, similarity: Floats) -> ReportTable:
+def _worst_misses(runs: Runs, predicted_s: Floats, rows: Ints, similarity: Floats) -> Table:
     table = runs.table
     errors = errors_percent(table.measured_s, predicted_s)
     lines: list[tuple[CellValue, ...]] = []
@@ -427,7 +428,7 @@ def _worst_misses(runs: Runs, predicted_s: Floats, rows: Ints, similarity: Float
         )
         seconds = (f"{value * 1e3:.4g}" for value in (table.measured_s[row], predicted_s[row]))
         lines.append((_label(table.measurements[row]), *seconds, float(errors[row]), "; ".join(shown)))
-    return ReportTable(
+    return Table(
         title="Runs with the largest errors, and the measured runs nearest to them",
         columns=columns_of(
             "run | >measured ms | >predicted ms | >error % | nearest: similarity run: measured, predicted"

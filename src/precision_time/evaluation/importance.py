@@ -18,9 +18,10 @@ from ..learn.metrics import mape
 from ..learn.stages import StagedCorrection
 from ..learn.table import JobTable
 from ..papers.contract import Floats, Ints
+from ..render.document import Section
+from ..render.table import CellValue, Table
 from .cross_validation import Runs
 from .metrics import over_seeds
-from .tables import CellValue, ReportTable, Section
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     group: tuple(starts)
@@ -62,7 +63,7 @@ def importance_section(runs: Runs, seeds: Sequence[int]) -> Section:
         title="Feature importance",
         headline=f"Unseen configurations: the learned stages draw most from {order[0]} and {order[1]}.",
         tables=(
-            ReportTable(
+            Table(
                 title="Points of MAPE lost when a group of features is permuted",
                 columns=("features", ">columns", *(f">unseen {protocol}s" for protocol in _PROTOCOLS)),
                 rows=tuple(rows),

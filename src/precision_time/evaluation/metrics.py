@@ -14,9 +14,9 @@ from ..corpus.measurement import Measurement, Quality
 from ..learn.metrics import ErrorSummary, errors_percent, mape
 from ..learn.table import MeasuredTable
 from ..papers.contract import Bools, Floats
+from ..render.document import Metric
 from .cross_validation import Runs
 from .measured_jobs import job_numbers
-from .tables import Metric
 
 NOISE, DOUBTFUL = "repeats differ as well", "doubtful rows"
 FACTOR, MIXED = "one factor for all", "none of these"

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from ..papers.contract import Floats
-from ..plotting import require_matplotlib, svg_of
+from ..render.document import Section
+from ..render.picture import require_matplotlib, svg_of
 from .comparison import PredictorComparison
 from .comparison_sections import QUESTIONS
 from .cross_validation import JOBS
 from .generalization import LEVELS
-from .tables import Section
 
 Plot = tuple[str, str]
 

@@ -19,9 +19,10 @@ from ..corpus.families import PrecisionFamily
 from ..learn.metrics import errors_percent
 from ..learn.table import MeasuredTable
 from ..papers.contract import Floats
+from ..render.document import Metric, Section
+from ..render.table import CellValue, Table
 from .cross_validation import Runs
 from .metrics import over_seeds
-from .tables import CellValue, Metric, ReportTable, Section
 
 Pair = tuple[str, str]
 Cells = dict[Pair, float]
@@ -100,7 +101,7 @@ def spread_section(runs: Runs, seeds: Sequence[int]) -> Section:
     )
 
 
-def _by_model_and_device(table: MeasuredTable, found: Sequence[PrecisionSpread]) -> ReportTable:
+def _by_model_and_device(table: MeasuredTable, found: Sequence[PrecisionSpread]) -> Table:
     """The widest family of each model and device."""
     widest: dict[tuple[str, str, int], PrecisionSpread] = {}
     for item in found:
@@ -114,7 +115,7 @@ def _by_model_and_device(table: MeasuredTable, found: Sequence[PrecisionSpread])
         batch = None if run.layout is None else run.layout.micro_batch_size
         times = (None if name not in item.times_s else item.times_s[name] * 1e3 for name in precisions)
         rows.append((model, f"{devices} x {device}", batch, *times, f"{item.ratio:.2f}"))
-    return ReportTable(
+    return Table(
         title=f"Widest spreads by model and cluster ({len(rows)} of {len(widest)}), step times [ms]",
         columns=("model", "cluster", ">batch", *(f">{name}" for name in precisions), ">max/min"),
         rows=tuple(rows),
@@ -122,7 +123,7 @@ def _by_model_and_device(table: MeasuredTable, found: Sequence[PrecisionSpread])
     )
 
 
-def _by_pair(found: Sequence[PrecisionSpread]) -> ReportTable:
+def _by_pair(found: Sequence[PrecisionSpread]) -> Table:
     """Speed of one precision over another, over all families that ran at both."""
     ratios: dict[tuple[str, str], list[float]] = {}
     for item in found:
@@ -135,7 +136,7 @@ def _by_pair(found: Sequence[PrecisionSpread]) -> ReportTable:
         (slow, fast, len(values), *(f"{value:.2f}" for value in np.percentile(values, (0, 50, 90, 100))))
         for (slow, fast), values in sorted(ratios.items(), key=lambda entry: -len(entry[1]))
     ]
-    return ReportTable(
+    return Table(
         title="Spread by pair of precisions",
         columns=("slower", "faster", ">configurations", ">least", ">median", ">p90", ">most"),
         rows=tuple(rows),
@@ -203,7 +204,7 @@ def cross_section(runs: Runs, seeds: Sequence[int]) -> Section:
     )
 
 
-def _floor(runs: Runs, seeds: Sequence[int]) -> tuple[ReportTable, dict[str, Metric]]:
+def _floor(runs: Runs, seeds: Sequence[int]) -> tuple[Table, dict[str, Metric]]:
     """Over families, each with the same weight; with and without fp64."""
     blind = [runs.predict("blind", "family", seed).step_time_s for seed in seeds]
     ours = [runs.ours("family", seed).step_time_s for seed in seeds]
@@ -231,7 +232,7 @@ def _floor(runs: Runs, seeds: Sequence[int]) -> tuple[ReportTable, dict[str, Met
         )
         figures |= {f"T2.{name}{key}.mape_percent": score for name, score in scores.items()}
         figures[f"T2.blind_floor{key}_percent"] = Metric(value=floor)
-    table = ReportTable(
+    table = Table(
         title="Blind floor: no answer without the precision can do better, MAPE [%]",
         columns=("families", ">n", ">blind floor", ">its worst family", ">blind predictor", ">ours"),
         rows=tuple(rows),
@@ -288,10 +289,10 @@ def _cells_of(predicted: Sequence[Floats], runs: Runs, counts: Mapping[Pair, int
     return cells
 
 
-def _matrix(title: str, cells: Cells, counts: Mapping[Pair, int]) -> ReportTable:
+def _matrix(title: str, cells: Cells, counts: Mapping[Pair, int]) -> Table:
     names = sorted({name for cell in counts for name in cell})
     rows = [(p, *(cells.get((p, q)) for q in names)) for p in names if any((p, q) in cells for q in names)]
-    return ReportTable(
+    return Table(
         title=f"E[p, q], {title}: MAPE [%], a row for each p",
         columns=("p \\ q", *(f">{name}" for name in names)),
         rows=tuple(rows),
@@ -306,9 +307,9 @@ def _grid(cells: Cells) -> dict[str, object]:
     return {"names": names, "values": values}
 
 
-def _worst_table(worst: Pair, matrices: Mapping[str, Cells], counts: Mapping[Pair, int]) -> ReportTable:
+def _worst_table(worst: Pair, matrices: Mapping[str, Cells], counts: Mapping[Pair, int]) -> Table:
     rows = [(title, cells.get(worst)) for title, cells in matrices.items()]
-    return ReportTable(
+    return Table(
         title=f"The blind predictor's worst cell: fitted on {worst[0]}, predicting {worst[1]} "
         f"({counts[worst]} families)",
         columns=("predictor", ">MAPE %"),

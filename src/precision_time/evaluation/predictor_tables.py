@@ -12,11 +12,12 @@ from ..corpus.splits import model_group
 from ..learn.metrics import errors_percent
 from ..papers.contract import Bools, Floats
 from ..papers.registry import PREDICTORS, PRICED_ONLY
+from ..render.document import Metric, Section
+from ..render.table import CellValue, Table, columns_of, ratio_text
 from .ablations import ABLATIONS
 from .cross_validation import Runs
 from .metrics import mape_over_seeds, mean_over_groups, over_seeds, ranking_tau
 from .precision_tables import PAPER_OURS_PERCENT
-from .tables import CellValue, Metric, ReportTable, Section, columns_of, ratio_text
 
 _PROTOCOLS = ("configuration", "model")
 _LEAST_ROWS = 20
@@ -88,9 +89,7 @@ def _overall(runs: Runs, predicted: Sequence[Floats]) -> Metric:
     return mape_over_seeds(runs.table.measured_s, predicted) or Metric(value=0.0)
 
 
-def _by_precision(
-    runs: Runs, predicted: Mapping[str, Sequence[Floats]], titles: Mapping[str, str]
-) -> ReportTable:
+def _by_precision(runs: Runs, predicted: Mapping[str, Sequence[Floats]], titles: Mapping[str, str]) -> Table:
     errors = {
         name: np.mean([errors_percent(runs.table.measured_s, seconds) for seconds in found], axis=0)
         for name, found in predicted.items()
@@ -109,7 +108,7 @@ def _by_precision(
     sources = [source_name(item) for item in runs.table.measurements]
     means = (mean_over_groups(errors[key], sources) for key in titles)
     rows.append(("all, mean over sources", len(labels), *means))
-    return ReportTable(
+    return Table(
         title="Unseen configurations: MAPE [%] by precision and variant",
         columns=("precision", ">rows", *(f">{text}" for text in titles.values())),
         rows=tuple(rows),
@@ -121,7 +120,7 @@ def _summary(
     predicted: Mapping[str, Mapping[str, Sequence[Floats]]],
     by_source: Mapping[str, Mapping[str, Metric]],
     titles: Mapping[str, str],
-) -> ReportTable:
+) -> Table:
     measured_s = runs.table.measured_s
     groups = [f"{model_group(item.model)} {item.source}" for item in runs.table.measurements]
     rows: list[tuple[CellValue, ...]] = []
@@ -143,7 +142,7 @@ def _summary(
                     ratio_text(ranking_tau(groups, measured_s, seconds), 3),
                 )
             )
-    return ReportTable(
+    return Table(
         title="All errors of all predictors",
         columns=columns_of(
             "held out by | predictor | >rows | >MAPE % | >mean over sources | >median % | >p90 % | >max % | "
@@ -196,7 +195,7 @@ def ablations_section(runs: Runs, seeds: Sequence[int]) -> Section:
         title="Ablations",
         headline=_losses(figures),
         tables=(
-            ReportTable(
+            Table(
                 title=f"MAPE [%] without each part, {ABLATION_FOLDS} folds",
                 columns=("predictor", *(f">{title}" for _, title, _ in columns), "what is left out"),
                 rows=tuple(rows),

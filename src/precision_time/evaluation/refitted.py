@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .tables import CellValue, ReportTable, Section, columns_of
+from ..render.document import Section
+from ..render.table import CellValue, Table, columns_of
 
 STORED = Path(__file__).resolve().parents[3] / "docs" / "reference" / "constants.json"
 """Written by scripts/refit_constants.py; beside the sources only."""
@@ -28,7 +29,7 @@ def refitted_section(path: Path = STORED) -> tuple[Section, ...]:
     )
 
 
-def _table(found: dict[str, Any]) -> ReportTable:
+def _table(found: dict[str, Any]) -> Table:
     rows: list[tuple[CellValue, ...]] = []
     for protocol, result in found["held_out_by"].items():
         for kind, title in _TITLES.items():
@@ -44,7 +45,7 @@ def _table(found: dict[str, Any]) -> ReportTable:
     cells = (f"{control[key]:.1f}" for key in ("mean_percent", "median_percent", "sources_percent"))
     rows.append(("nothing: refitted on all rows", _TITLES["formulas"], control["n"], *cells))
     fitted = found["fitted_on"]
-    return ReportTable(
+    return Table(
         title="Errors with constants that saw the rows -> with constants refitted without them",
         columns=columns_of("held out | answer | >n | >mean % | >median % | >mean over sources %"),
         rows=tuple(rows),

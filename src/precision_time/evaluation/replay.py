@@ -19,8 +19,9 @@ from ..learn.table import MeasuredTable
 from ..papers.cherrypick.replay import MOST_RUNS, WITHIN, Replayed, ReplayJob
 from ..papers.contract import Floats, column
 from ..planning.money.reference import usd_per_device_hour
+from ..render.document import Metric
+from ..render.table import CellValue, Table, columns_of
 from .measured_jobs import workload_key
-from .tables import CellValue, Metric, ReportTable, columns_of
 
 Key = tuple[str | float, ...]
 
@@ -52,7 +53,7 @@ def replay_jobs(table: MeasuredTable, predicted_s: Floats) -> tuple[ReplayJob, .
     )
 
 
-def replay_table(found: Sequence[Replayed]) -> ReportTable:
+def replay_table(found: Sequence[Replayed]) -> Table:
     """The jobs with most configurations."""
     shown = sorted(found, key=lambda item: -item.configurations)[:_SHOWN]
     rows: list[tuple[CellValue, ...]] = [
@@ -64,7 +65,7 @@ def replay_table(found: Sequence[Replayed]) -> ReportTable:
         )
         for item in shown
     ]
-    return ReportTable(
+    return Table(
         title=f"Best configuration of a job: the {len(shown)} jobs with most configurations",
         columns=columns_of(
             "job | precision | >configurations | >good ones | >random: runs | >CherryPick: runs | "
@@ -76,7 +77,7 @@ def replay_table(found: Sequence[Replayed]) -> ReportTable:
     )
 
 
-def summary_table(found: Sequence[Replayed]) -> ReportTable:
+def summary_table(found: Sequence[Replayed]) -> Table:
     """Over all jobs."""
     meets = [item.chosen_regret_percent for item in found if item.chosen_meets]
     regrets = [item.stopped_regret_percent for item in found if not np.isnan(item.stopped_regret_percent)]
@@ -100,7 +101,7 @@ def summary_table(found: Sequence[Replayed]) -> ReportTable:
         ("ours, then runs in its order", *_summary([float(item.chosen_runs) for item in found]), *none),
         ("ours, choosing outright", 0, 0, 0, *_summary(meets), 100.0 * len(meets) / len(found)),
     ]
-    return ReportTable(
+    return Table(
         title=f"Best configuration of a job: the {len(found)} jobs of {LEAST_CONFIGURATIONS} and more",
         columns=columns_of(
             "search | >runs, mean | >median | >p90 | >regret %, mean | >median regret % | "

@@ -16,13 +16,14 @@ from ..errors import ConfigError
 from ..executor import Executor
 from ..io import cache_folder
 from ..learn.training import require_fitting
+from ..render.document import Section
 from .cross_validation import Runs, tree_settings
 from .generalization import generalization_section
 from .importance import importance_section
 from .precision_tables import cross_section, spread_section
 from .predictor_tables import ablations_section, predictors_section
 from .pricing import Progress, priced_corpus, silent
-from .tables import Report, Section
+from .tables import Report
 
 SECTIONS: Mapping[str, Callable[[Runs, Sequence[int]], Section]] = {
     "T1": spread_section,

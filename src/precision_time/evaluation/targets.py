@@ -10,8 +10,9 @@ import numpy as np
 from ..corpus.protocols import PROTOCOLS
 from ..io import packaged_toml
 from ..papers.contract import Floats
+from ..render.document import Metric
+from ..render.table import CellValue, Table, columns_of, ratio_text
 from .metrics import mean_over_groups, over_seeds
-from .tables import CellValue, Metric, ReportTable, columns_of, ratio_text
 
 TARGETS: Mapping[str, Mapping[str, float]] = packaged_toml(__package__, "data/targets.toml")
 """Targets by protocol [%]."""
@@ -44,7 +45,7 @@ class Question:
 
 def summary_table(
     questions: Sequence[Question], figures: Mapping[str, Metric], noise: float | None
-) -> tuple[ReportTable, list[str]]:
+) -> tuple[Table, list[str]]:
     """The table of targets, and what missed its own.
 
     Args:
@@ -80,7 +81,7 @@ def summary_table(
         shown = (label, None, covered.value, ratio_text(covered.spread), sources.value, None, None, None)
         rows.append((*shown, f"{low:.0f}-{high:.0f}", verdict))
     repeats = "" if noise is None else f"Repeats differ by {noise:.1f} % from their median on average. "
-    table = ReportTable(
+    table = Table(
         title="Protocols and targets, MAPE [%]",
         columns=columns_of(
             "protocol | >rows | >MAPE % | >spread | >mean over sources | >median % | >p90 % | >max % | "
@@ -110,7 +111,7 @@ def both_ways(by_rows: str, by_sources: str) -> str:
     return by_rows if by_rows == by_sources else f"{by_rows} by rows, {by_sources} by sources"
 
 
-def targets_headline(summary: ReportTable, misses: Sequence[str], noise: float | None) -> str:
+def targets_headline(summary: Table, misses: Sequence[str], noise: float | None) -> str:
     """How many targets are met, and which are not."""
     targeted = sum(row[-1] != "-" for row in summary.rows)
     verdict = f"{targeted - len(misses)} of {targeted} targets met."

@@ -26,11 +26,13 @@ from ..request.request import Request
 from ..request.schema import GLOBAL_BATCHES, RUN_LENGTHS
 from ..workload.resolve import check_named_in_data
 
-NO_MODEL = (
+LENGTHS = "|".join(RUN_LENGTHS)
+"""What is missing where nothing says how long a job trains: any one of them."""
+_NO_MODEL = (
     "The job does not say which model it trains. To fix: add a line `#PRECISION_TIME model=... "
     "batch_size=... steps=...` to the script, or set PRECISION_TIME_JOB to the same, or give --model."
 )
-NO_LENGTH = (
+_NO_LENGTH = (
     "The job does not say how long it trains. To fix: give one of steps, epochs or tokens, as --steps, or on "
     "the line `#PRECISION_TIME steps=...`."
 )
@@ -170,7 +172,7 @@ def estimate_job(
         return found(reason=reason)
     if not stated.get("model"):
         long = any(stated.get(length) for length in RUN_LENGTHS)
-        return found(reason=NO_MODEL, missing=("model",) if long else ("model", "|".join(RUN_LENGTHS)))
+        return found(reason=_NO_MODEL, missing=("model",) if long else ("model", LENGTHS))
     request = None
     try:
         for key in _MODELS:
@@ -199,6 +201,6 @@ def _without_other_lengths(of_file: Mapping[str, Any], typed: Mapping[str, Any])
 
 def _answer(request: Request, options: RunOptions) -> dict[str, Any]:
     if all(getattr(request, length) is None for length in RUN_LENGTHS):
-        return {"step": predict(request), "reason": NO_LENGTH, "missing": ("|".join(RUN_LENGTHS),)}
+        return {"step": predict(request), "reason": _NO_LENGTH, "missing": (LENGTHS,)}
     run = run_of(request, options)
     return {"run": run, "step": run.phases[0].prediction}

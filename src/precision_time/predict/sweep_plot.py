@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
-from ..io import check_suffix, write_atomically
-from ..plotting import require_matplotlib
+from ..render.picture import check_picture, save
 from .prediction import Prediction
 from .predictions import Predictions
 
-_KINDS_OF_FILE = (".svg", ".png")
-_SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "precision-time", "font.size": 9,
-             "axes.spines.top": False, "axes.spines.right": False}  # fmt: skip
 _AXES = ("gpus", "batch_size", "global_batch_size", "seq_len", "image_size", "nodes")
 """Fields that a plot goes along, those that most ask about first; then any other number."""
 _UNITS = {"seq_len": "tokens per sample", "image_size": "side of the images [pixels]", "gpus": "devices",
@@ -25,17 +20,6 @@ _LEAST_STEPS = 1.5
 """Where the largest value is more than so many times the smallest, the axis is logarithmic."""
 
 
-def check_plot_path(path: Path) -> None:
-    """Refuse a file that would be no picture, before anything is computed for it.
-
-    Raises:
-        ConfigError: If its name ends in neither .svg nor .png.
-        MissingExtraError: If matplotlib is not installed.
-    """
-    check_suffix("--plot", path, _KINDS_OF_FILE)
-    require_matplotlib()
-
-
 def write_plot(found: Predictions, path: Path) -> None:
     """Draw the answers to a file, one line for each job and one point for each value of the field swept.
 
@@ -43,7 +27,7 @@ def write_plot(found: Predictions, path: Path) -> None:
         ConfigError: If no field with numbers was swept, or there are too many lines.
         MissingExtraError: If matplotlib is not installed.
     """
-    check_plot_path(path)
+    check_picture(path)
     axis = axis_of(found)
     lines = _lines(found, axis)
     if len(lines) > _MOST_LINES:
@@ -51,10 +35,8 @@ def write_plot(found: Predictions, path: Path) -> None:
             f"--plot {path}: {len(lines)} lines are too many to tell apart. To fix: name fewer values; at "
             f"most {_MOST_LINES} lines are drawn."
         )
-    module, settings = require_matplotlib()
-    page = io.BytesIO()
-    with settings(_SETTINGS):
-        figure = module.Figure(figsize=(9.5, 4.2), layout="constrained")
+
+    def draw(figure: Any) -> None:
         panels = figure.subplots(1, 2)
         units = " or ".join(sorted({answer.throughput_unit for answer in found.predictions}))
         for number, (label, line) in enumerate(lines.items()):
@@ -69,9 +51,8 @@ def write_plot(found: Predictions, path: Path) -> None:
             *panels[0].get_legend_handles_labels(), loc="outside right upper", frameon=False, title=notes,
             title_fontsize="small",
         )  # fmt: skip
-        kind = path.suffix.lower().removeprefix(".")
-        figure.savefig(page, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-    write_atomically(path, page.getvalue())
+
+    save(draw, path, width=9.5, height=4.2)
 
 
 def axis_of(found: Predictions) -> str:

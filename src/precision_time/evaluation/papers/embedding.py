@@ -34,10 +34,11 @@ from ...papers.predictddl.embeddings import embedding_of_graph, probe_distance
 from ...papers.predictddl.fitting import QUICK, Examples, FitSettings, choose
 from ...papers.predictddl.regressors import Floats
 from ...papers.predictddl.trainer import WHOLE_EMBEDDING
+from ...render.document import Metric, Section
+from ...render.table import CellValue, Table, columns_of
 from ...workload.graph import OpGraph
 from ...workload.resolve import load_workload
 from ..pricing import Progress, silent
-from ..tables import CellValue, Metric, ReportTable, Section, columns_of
 
 SETTINGS = replace(QUICK, kinds=("svr",), targets=("log",), most_rows=1000)
 """The regressor that wins nearly always; its settings are chosen inside each training part."""
@@ -349,7 +350,7 @@ def _unseen_section(study: Mapping[str, Any], how: str) -> Section:
     for key, found in unseen.items():
         ways, title = found["ways"], ROWS[key][0]
         tables.append(
-            ReportTable(
+            Table(
                 title=f"Unseen architectures: {title}",
                 columns=columns_of(f"inputs beside cluster and batch | {_COLUMNS}"),
                 rows=tuple((name, *_cells(item)) for name, item in ways.items()),
@@ -424,7 +425,7 @@ def _ghn_section(study: Mapping[str, Any], how: str) -> Section:
         title="One hypernetwork for all data types",
         headline=f"The paper trains one per dataset. predictddl-size on the torchvision rows: {verdict}.",
         tables=(
-            ReportTable(
+            Table(
                 title="Hypernetworks in its place",
                 columns=columns_of(f"hypernetwork | >steps | >CKA with the shipped one | {_COLUMNS}"),
                 rows=tuple(rows),
@@ -455,7 +456,7 @@ def _reuse_section(study: Mapping[str, Any], how: str) -> Section:
         title="A predictor of one dataset type asked for another",
         headline="; ".join(said) + ".",
         tables=(
-            ReportTable(
+            Table(
                 title="Reuse across dataset types",
                 columns=columns_of(f"asked for | substitute | variant | {own} | {other}"),
                 rows=rows,

@@ -11,8 +11,8 @@ from importlib import import_module
 from ...errors import ConfigError
 from ...executor import Executor
 from ...io import packaged_toml
+from ...render.document import Section
 from ..pricing import Progress, silent
-from ..tables import Section, section_markdown
 
 PAPERS = packaged_toml("precision_time.evaluation", "data/papers.toml")
 """Title, citation and claims of each paper; the module of the same name computes its tables."""
@@ -78,7 +78,7 @@ def papers_page(
         glance += [f"- {section.title}: {section.headline}" for section in sections]
         glance.append("")
         parts.append(f"## {paper['title']}\n\n{paper['citation']} {paper['claims'].strip()}\n")
-        parts += [_below(section_markdown(section, with_key=False)) for section in sections]
+        parts += [_below(section.markdown(with_key=False)) for section in sections]
     front = _FRONT.format(call=FOUNDING_CALL, answer=_printed(FOUNDING_CALL))
     return "\n".join([front, *glance, *parts])
 

@@ -22,6 +22,8 @@ from ...learn.metrics import errors_percent
 from ...learn.training import require_fitting
 from ...papers.contract import Bools, Floats
 from ...papers.precision_aware import SINGLE_PRECISION, PrecisionAware
+from ...render.document import Metric, Section
+from ...render.table import CellValue, Table, columns_of
 from ..importance import points_lost
 from ..metrics import mean_over_groups
 from ..precision_tables import (
@@ -34,7 +36,6 @@ from ..precision_tables import (
 )
 from ..pricing import priced_twice
 from ..refitted import refitted_section
-from ..tables import CellValue, Metric, ReportTable, Section, columns_of
 from .scope import BLIND, BLIND_FP32, FOLDS, OURS, SCOPE, STAGES, TREES_BY_MODEL, Study
 
 NO_RUN = "no published run, n = 0"
@@ -120,7 +121,7 @@ def by_precision(study: Study) -> Section:
         title="Error by precision at the paper's scope",
         headline=_verdict(errors, parts, whole, means[OURS]),
         tables=(
-            ReportTable(
+            Table(
                 title=f"{', '.join(SCOPE['chips'])}, {SCOPE['devices'][0]} to {SCOPE['devices'][1]} devices, "
                 f"unseen configurations: mean (median) error [%]",
                 columns=columns_of(
@@ -187,7 +188,7 @@ def by_network(study: Study) -> Section:
         headline=f"{cells_in_all - sum(map(len, missing.values()))} of {cells_in_all} cells have runs."
         + (f" No published run: {lacks}." if missing else ""),
         tables=(
-            ReportTable(
+            Table(
                 title="Ours at the paper's scope, unseen configurations: mean (median) error [%], n",
                 columns=("network", ">n", *(f">{name}" for name in SCOPE["precisions"])),
                 rows=tuple(rows),
@@ -228,7 +229,7 @@ def by_model(study: Study) -> Section:
         headline=f"Unseen with all their rows: {', '.join(said)}. The paper's figure over its settings is "
         f"{PAPER_OURS_PERCENT} %; of its hold-out by model there is none.",
         tables=(
-            ReportTable(
+            Table(
                 title="Hold-out by model",
                 columns=columns_of(
                     "held out | scope | >n | >architectures | >mean % | >median % | >mean over sources % | "
@@ -280,7 +281,7 @@ def spread(study: Study) -> Section:
         headline=f"Measured times, nothing predicted: {'; '.join(said)}. The abstract: about {PAPER_SPREAD}x "
         f"and up to {PAPER_WORST_PERCENT} %.",
         tables=(
-            ReportTable(
+            Table(
                 title="Runs equal in everything but precision",
                 columns=columns_of(
                     "rows | >n configurations | >widest spread | >median spread | "
@@ -324,7 +325,7 @@ def importance(study: Study) -> Section:
         headline=f"Of the {len(lost)} features the learned stages draw most from {first} "
         f"({lost[first]:+.2f} points); the digest names them and gives no figures.",
         tables=(
-            ReportTable(
+            Table(
                 title=f"Permuted among {len(test):,} unseen runs at the paper's scope",
                 columns=columns_of(
                     "feature (digest, unverified) | ours | >points of MAPE lost | "
@@ -361,14 +362,14 @@ def recorded(study: Study) -> Section:
         f"communication; {int((several & waits).sum()):,} of them ({share:.0%}), of {len(known)} sources, "
         "measured the wait.",
         tables=(
-            ReportTable(
+            Table(
                 title="What the communication stage is fitted on",
                 columns=columns_of(
                     "source | >n | >measured wait | >rest of the step after corrected compute"
                 ),
                 rows=tuple(rows),
             ),
-            ReportTable(
+            Table(
                 title="What campaigns of this package recorded, runs with a value",
                 columns=columns_of(
                     "campaign | >n | >several workers | >step time | >gradient wait | >epoch time | "

@@ -23,11 +23,12 @@ from ...papers.predictddl.estimator import regression_inputs
 from ...papers.predictddl.fitting import choose
 from ...papers.predictddl.trainer import examples_of
 from ...papers.registry import Needs
+from ...render.document import Metric, Section
+from ...render.table import CellValue, Table, columns_of, ratio_text
 from ..costs import REQUESTS, reading_costs
 from ..cross_validation import timed
 from ..measured_jobs import measured_jobs
 from ..replay import drawn_replay_rows, replay_headline, replay_jobs, replay_metrics, summary_table
-from ..tables import CellValue, Metric, ReportTable, Section, columns_of, ratio_text
 from .embedding import embedding_sections
 from .one_campaign import (
     BOTH,
@@ -209,7 +210,7 @@ def _cell(summary: Mapping[str, float]) -> str:
     )
 
 
-def _errors_table(campaign: Campaign, key: str, found: Answers) -> ReportTable:
+def _errors_table(campaign: Campaign, key: str, found: Answers) -> Table:
     rows: list[tuple[CellValue, ...]] = []
     titles = {**TITLES, "shipped": "ours as shipped, which has not seen these rows"}
     for name in found.predicted_s:
@@ -229,7 +230,7 @@ def _errors_table(campaign: Campaign, key: str, found: Answers) -> ReportTable:
     paper: tuple[CellValue, ...] = ("the paper, abstract", None, None, None, None, None)
     rows.append((*paper, f"up to {PAPER_LOWER_ERROR}", None, None, None))
     chosen = Counter(found.chosen).most_common()
-    return ReportTable(
+    return Table(
         title=f"{campaign.title}: {QUESTIONS[key].title}",
         columns=columns_of(
             "predictor | >n | >mean % | >median % | >p90 % | >median predicted/actual | "
@@ -245,7 +246,7 @@ def _errors_table(campaign: Campaign, key: str, found: Answers) -> ReportTable:
     )
 
 
-def _networks_table(campaign: Campaign, found: Answers) -> ReportTable:
+def _networks_table(campaign: Campaign, found: Answers) -> Table:
     """Predicted over actual time of the networks that the paper names, none of which was fitted."""
     groups = np.array([model_group(campaign.measurements[row].model) for row in found.rows])
     names = [name for name in _SHOWN if name in found.predicted_s]
@@ -258,7 +259,7 @@ def _networks_table(campaign: Campaign, found: Answers) -> ReportTable:
             known = ratios[~np.isnan(ratios)]
             cells.append(ratio_text(float(np.median(known))) if len(known) else None)
         rows.append((title if len(own) else f"{title}: no run in this campaign", len(own), *cells))
-    return ReportTable(
+    return Table(
         title=f"{campaign.title}: predicted / actual time of the paper's test networks, unseen",
         columns=("network", ">n", *(f">{TITLES[name]}" for name in names)),
         rows=tuple(rows),
@@ -286,7 +287,7 @@ def _cost_section(campaign: Campaign) -> Section:
     trained, fit_s = timed(choose, examples, SETTINGS)
     one = inputs_at(examples, names, values, np.array([0]))
     answer_s = float(np.median([timed(trained.regressors[trained.best].predict, one)[1] for _ in range(9)]))
-    parts = ReportTable(
+    parts = Table(
         title="T8: seconds of each part",
         columns=columns_of("system | >sample runs | >embedding | >fit | >predict | when it fits"),
         rows=(
@@ -310,7 +311,7 @@ def _cost_section(campaign: Campaign) -> Section:
                 ratio_text(refit_only / (count * own)),
             )
         )
-    requests = ReportTable(
+    requests = Table(
         title="T8: seconds until so many new jobs are answered",
         columns=columns_of(
             ">requests | >PredictDDL, trained before | >with its training | >Ernest, runs and refit | "

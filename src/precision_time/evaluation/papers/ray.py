@@ -28,7 +28,8 @@ from ...papers.ray_models.schema import prepared_rows, study_of
 from ...papers.ray_models.study import Study, run_study
 from ...papers.ray_models.techniques import TECHNIQUES
 from ...papers.ray_models.trust import LARGEST_ERROR
-from ..tables import CellValue, Metric, ReportTable, Section
+from ...render.document import Metric, Section
+from ...render.table import CellValue, Table
 
 Floats = NDArray[np.float64]
 
@@ -141,7 +142,7 @@ def sections(
     stored = [campaign for campaign in campaigns if campaign.path.exists()]
     tasks = tasks_of(stored)
     found = [outcome for outcome in executor(outcome_of, tasks) if outcome is not None]
-    tables: list[ReportTable] = []
+    tables: list[Table] = []
     told: list[str] = []
     for campaign in stored:
         group = [item for item in found if item.task.campaign == campaign]
@@ -335,7 +336,7 @@ def _errors(measured: Floats, predicted: Floats) -> Floats:
     return errors
 
 
-def campaign_tables(campaign: Campaign, outcomes: Sequence[Outcome]) -> Iterator[ReportTable]:
+def campaign_tables(campaign: Campaign, outcomes: Sequence[Outcome]) -> Iterator[Table]:
     """Means over the models, every cell, and what flags are worth."""
     if not outcomes:
         return
@@ -349,7 +350,7 @@ def campaign_tables(campaign: Campaign, outcomes: Sequence[Outcome]) -> Iterator
             ]
         )
     ]
-    yield ReportTable(
+    yield Table(
         title=f"{campaign.name}: mean over the models",
         columns=(
             "asked", "paper (average) %", ">models", ">points asked", ">best in selection, mean %",
@@ -361,7 +362,7 @@ def campaign_tables(campaign: Campaign, outcomes: Sequence[Outcome]) -> Iterator
         "technique that was best on inner splits of what was learned from. Interpolation holds out every "
         f"third interior value of a column in turn; extrapolation learns up to {BOUND:.0%} of the largest.",
     )  # fmt: skip
-    yield ReportTable(
+    yield Table(
         title=f"{campaign.name}: every cell",
         columns=(
             "model", "asked", ">learned from", ">asked points", "technique", ">mean %", ">median %",
@@ -405,9 +406,7 @@ def _scenario_row(words: str, group: Sequence[Outcome]) -> tuple[CellValue, ...]
     )
 
 
-def flag_table(
-    words: str, flagged: Sequence[Sequence[float]], others: Sequence[Sequence[float]]
-) -> ReportTable:
+def flag_table(words: str, flagged: Sequence[Sequence[float]], others: Sequence[Sequence[float]]) -> Table:
     """Errors [%] of the answers that are flagged and of the others, per cell."""
     limit = 100.0 * LARGEST_ERROR
     rows: list[tuple[CellValue, ...]] = []
@@ -416,7 +415,7 @@ def flag_table(
         stated = [float(np.mean(errors)), float(np.median(errors)), max(errors)] if errors else [None] * 3
         beyond = _share(sum(error > limit for error in errors), len(errors))
         rows.append((name, len(errors), *stated, beyond))
-    return ReportTable(
+    return Table(
         title=f"{words}: answers that are flagged, and the others",
         columns=("answers", ">n", ">mean %", ">median %", ">largest %", f">off by more than {limit:g} %, %"),
         rows=tuple(rows),
@@ -435,13 +434,13 @@ _PUBLIC_GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
 """Pollux and Sia are measured for profiles; Gavel's are rates of whole jobs of a shared cluster."""
 
 
-def public_tables(content: Mapping[str, Any]) -> Iterator[ReportTable]:
+def public_tables(content: Mapping[str, Any]) -> Iterator[Table]:
     """Tables of the study on public step times, as stored."""
     outcomes: list[Mapping[str, Any]] = content["outcomes"]
     for words, sources in _PUBLIC_GROUPS:
         group = [item for item in outcomes if item["cell"].startswith(sources)]
         scenarios = [name for name in content["scenarios"] if any(item["scenario"] == name for item in group)]
-        yield ReportTable(
+        yield Table(
             title=f"{words}: step time, mean over cells (network x device x source)",
             columns=(
                 "asked", "paper (average) %", ">cells", ">points asked", ">best in selection, mean %",
@@ -458,7 +457,7 @@ def public_tables(content: Mapping[str, Any]) -> Iterator[ReportTable]:
             words, [item["flagged_errors"] for item in group], [item["other_errors"] for item in group]
         )
     worst = sorted(outcomes, key=lambda item: -item["mean"])[:12]
-    yield ReportTable(
+    yield Table(
         title="The largest errors on public data, and their flags",
         columns=(
             "cell", "asked", ">learned from", ">asked points", "technique", ">mean %", ">median %",

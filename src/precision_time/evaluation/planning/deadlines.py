@@ -17,8 +17,9 @@ from ...io import packaged_toml
 from ...papers.contract import Floats
 from ...papers.ernest import Ernest
 from ...papers.per_job import Configurations, MeasurementBudget
+from ...render.document import Section
+from ...render.table import CellValue, Table, columns_of
 from ..measured_jobs import LEAST_RUNS, MOST_RUNS, run_limit
-from ..tables import CellValue, ReportTable, Section, columns_of
 from .alternatives import Alternatives, Group, Key, but_devices, but_devices_and_share, groups_by
 from .choices import WITHIN
 from .choosers import BLIND, FORMULAS, OURS, OURS_SEEN, PREDICTED
@@ -193,14 +194,14 @@ def _table(
     quantiles: Sequence[float],
     *,
     least: bool,
-) -> ReportTable:
+) -> Table:
     sources = len({item.source for item in groups})
     sizes = np.array([len(item.places) for item in groups])
     ernest = (
         f" Ernest runs {LEAST_RUNS} to {MOST_RUNS} of the counts, those its experiment design picks; with "
         "one batch per device its second term is a constant." * least
     )
-    return ReportTable(
+    return Table(
         title=f"{title[0].upper()}{title[1:]}: at least {LEAST_FOR_ERNEST if least else LEAST_COUNTS} counts",
         columns=columns_of(
             "chosen by | >runs of the job | >meets the deadline % | >and within 5 % of the least cost % | "

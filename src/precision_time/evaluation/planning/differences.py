@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...io import packaged_toml
-from ..tables import CellValue, ReportTable, Section
+from ...render.document import Section
+from ...render.table import CellValue, Table
 from .alternatives import (
     Alternatives,
     Group,
@@ -46,14 +47,14 @@ def which_precision(found: Alternatives) -> Section:
         title="Which precision",
         headline=f"{verdict(within)} {_compared(within, (MIXED, PEAK))}",
         tables=(
-            ReportTable(
+            Table(
                 title="Alternatives that differ in nothing but precision",
                 columns=COLUMNS,
                 rows=chooser_rows(within),
                 note=f"Time per sample. Precisions among them: {', '.join(words)}. Blind scores are equal "
                 "for all of a group, up to the repeats behind their medians: blind is random choice here.",
             ),
-            ReportTable(
+            Table(
                 title="By architecture of the device: within 5 % of the best [%] (mean regret [%])",
                 columns=("architecture", ">groups", *(f">{name}" for name in compared)),
                 rows=_by_arch(found, within, compared),
@@ -72,13 +73,13 @@ def batch_and_layout(found: Alternatives) -> Section:
         headline=f"Batch: {verdict(by_batch)} {_compared(by_batch, (BIGGEST_BATCH,))} "
         f"Layout: {verdict(by_layout)}",
         tables=(
-            ReportTable(
+            Table(
                 title="Alternatives that differ in nothing but the batch",
                 columns=COLUMNS,
                 rows=chooser_rows(by_batch),
                 note="Time per sample: what a batch does to convergence is not in it.",
             ),
-            ReportTable(
+            Table(
                 title="The same global batch on the same devices, laid out otherwise",
                 columns=COLUMNS,
                 rows=chooser_rows(by_layout),

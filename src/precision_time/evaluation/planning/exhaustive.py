@@ -24,8 +24,9 @@ from ...planning.run.duration import expected_duration_s, probability_within, to
 from ...planning.run.settings import compilation_s, default_settings
 from ...predict.api import predict
 from ...predict.prediction import Prediction
+from ...render.document import Section
+from ...render.table import CellValue, Table, columns_of
 from ...request.request import Request
-from ..tables import CellValue, ReportTable, Section, columns_of
 
 AIMS = ("cheapest", "fastest")
 _SAME = 1e-6
@@ -162,7 +163,7 @@ def section() -> Section:
         headline=f"`plan` finds the optimum of a loop over all candidates in {agree} of {len(found)} spaces "
         f"of {min(sizes)} to {max(sizes)} candidates.",
         tables=(
-            ReportTable(
+            Table(
                 title="Small spaces",
                 columns=columns_of(
                     "space | >combinations | >candidates | >feasible | >feasible by the loop | "

@@ -14,7 +14,8 @@ from ...cost.step import price
 from ...papers.contract import Floats
 from ...planning.energy.power import device_power_w
 from ...predict.predictor import model_flops_utilization
-from ..tables import CellValue, ReportTable, Section, columns_of
+from ...render.document import Section
+from ...render.table import CellValue, Table, columns_of
 from .alternatives import Alternatives, Group, groups_by, of_some, training
 from .choices import Summary, summarized
 from .choosers import BIGGEST_BATCH, BLIND, FORMULAS, OURS, OURS_SEEN, PREDICTED, RANDOM, choices, scores
@@ -96,7 +97,7 @@ def _power_w(job: Job, terms: Mapping[str, Floats], step_s: float) -> float:
 
 def _table(
     title: str, values: Floats, groups: Sequence[Group], scored: Mapping[str, Floats]
-) -> tuple[ReportTable, Mapping[str, Summary]]:
+) -> tuple[Table, Mapping[str, Summary]]:
     sources = [item.source for item in groups]
     found = {name: summarized(choices(values, score, groups), sources) for name, score in scored.items()}
     rows: list[tuple[CellValue, ...]] = [
@@ -107,7 +108,7 @@ def _table(
         for name, item in found.items()
     ]
     sizes = ", ".join(str(len(item.places)) for item in groups)
-    table = ReportTable(
+    table = Table(
         title=f"Least joules per sample: {title[0].lower()}{title[1:]}",
         columns=columns_of(
             "chosen by | >groups | >best % | >within 5 % of it % | >mean regret % | >median % | >p90 %"

@@ -10,8 +10,8 @@ from ... import __version__
 from ...corpus.measurement import Measurement
 from ...corpus.store import corpus_fingerprint
 from ...papers.contract import Floats
+from ...render.document import Section
 from ..pricing import Progress, silent
-from ..tables import Section, section_markdown
 from . import deadlines, exhaustive, greenest, search
 from .alternatives import Alternatives, alternatives
 from .choosers import BIGGEST_BATCH, BLIND, BLIND_PEAK, BLIND_SEEN, FORMULAS, OURS, OURS_SEEN, PEAK, RANDOM
@@ -91,7 +91,7 @@ def page(rows: Sequence[Measurement], found: Alternatives, made: Sequence[Sectio
         formulas=FORMULAS, batch=BIGGEST_BATCH, peak=PEAK, random=RANDOM,
     )  # fmt: skip
     glance = [f"- *{item.title}*: {item.headline}" for item in made]
-    return "\n".join([front, *glance, "", *(section_markdown(item, with_key=False) for item in made)])
+    return "\n".join([front, *glance, "", *(item.markdown(with_key=False) for item in made)])
 
 
 def picture(made: Sequence[Section]) -> str:

@@ -12,7 +12,8 @@ import numpy as np
 
 from ...corpus.measurement import Measurement
 from ...papers.contract import Floats
-from ..tables import CellValue, Metric, ReportTable, Section, columns_of
+from ...render.document import Metric, Section
+from ...render.table import CellValue, Table, columns_of
 from .alternatives import Alternatives, Group, Key, groups_by, part_of, training, training_anywhere
 from .choices import Chosen, Summary, accuracy_by_distance, pairs_of, summarized
 from .choosers import (
@@ -154,13 +155,13 @@ def section(found: Alternatives, name: str) -> Section:
         "value of the choice is above the least measured one."
     )
     tables = (
-        ReportTable(
+        Table(
             title=f"{objective.title}: alternatives of one source",
             columns=COLUMNS,
             rows=chooser_rows(within),
             note=note,
         ),
-        ReportTable(
+        Table(
             title=f"{objective.title}: alternatives of several sources",
             columns=COLUMNS,
             rows=chooser_rows(across),
@@ -236,7 +237,7 @@ def lower_than_ours(found: Regrets) -> str:
     return f"Lower mean regret: {', '.join(lower)}." if lower else "No other has a lower one."
 
 
-def by_source(found: Regrets, title: str) -> ReportTable:
+def by_source(found: Regrets, title: str) -> Table:
     """The sources with most groups, the others together."""
     counts = Counter(found.sources)
     shown = [name for name, _ in counts.most_common(_SOURCES_SHOWN)]
@@ -251,7 +252,7 @@ def by_source(found: Regrets, title: str) -> ReportTable:
         within = np.array([item.within for item in found.chosen[OURS]])[mask].mean()
         means = [float(found.regret_percent(item)[mask].mean()) for item in compared]
         rows.append((name, int(mask.sum()), float(np.median(sizes)), 100.0 * float(within), *means))
-    return ReportTable(
+    return Table(
         title=f"{title}: by source",
         columns=columns_of(
             "source | >groups | >median size | >ours within 5 % [%] | "
@@ -290,7 +291,7 @@ def ranking(found: Alternatives) -> Section:
         f"{taus[BLIND]:.2f}, formulas alone {taus[FORMULAS]:.2f}; 0 is random order. Of pairs up to 5 % "
         f"apart ours orders {rows[0][4]:.0f} % rightly, of pairs above twice apart {rows[0][-1]:.1f} %.",
         tables=(
-            ReportTable(
+            Table(
                 title="Tau, and pairs in the measured order [%] by the ratio of their measured times",
                 columns=("ordered by", ">groups", ">tau, mean", ">tau, median", *(f">{end}" for end in ends)),
                 rows=tuple(rows),

@@ -11,10 +11,11 @@ from ...hardware.catalog import get_device
 from ...papers.cherrypick.replay import MOST_RUNS, expected_random_runs
 from ...papers.cherrypick.search import Outcome, cherry_pick
 from ...papers.contract import Floats
+from ...render.document import Section
+from ...render.table import Table
 from ..measured_jobs import LEAST_RUNS
 from ..measured_jobs import MOST_RUNS as MOST_OF_ERNEST
 from ..pricing import Progress, silent
-from ..tables import ReportTable, Section
 from .alternatives import Alternatives, Group, Key, but_devices_and_batch, groups_by, training
 from .choices import WITHIN, Chosen, choice, mean_choice
 from .choosers import OURS
@@ -151,9 +152,9 @@ def _told(found: Regrets, searched: Searched) -> str:
     )
 
 
-def _table(title: str, found: Regrets, runs: Mapping[str, float], note: str) -> ReportTable:
+def _table(title: str, found: Regrets, runs: Mapping[str, float], note: str) -> Table:
     sizes = np.array([len(item.places) for item in found.groups])
-    return ReportTable(
+    return Table(
         title=title,
         columns=(COLUMNS[0], ">runs of a group", *COLUMNS[1:]),
         rows=tuple((row[0], runs.get(str(row[0]), 0), *row[1:]) for row in chooser_rows(found)),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import ConfigError, shown
-from ..estimate import NO_LENGTH, NO_MODEL, JobEstimate, estimate_job
+from ..estimate import LENGTHS, JobEstimate, estimate_job
 from .config_maps import config_maps
 from .documents import objects
 from .kinds import kind_of, kinds_in_words
@@ -15,11 +15,11 @@ from .reading import JOB_ANNOTATION, Manifest, read_manifest
 
 _EXAMPLE = f'{JOB_ANNOTATION}: \'{{"model": "resnet50", "batch_size": 256, "epochs": 90}}\''
 _IN_A_MANIFEST = {
-    NO_MODEL: f"The manifest does not say what it trains. To fix: an annotation such as {_EXAMPLE}.",
-    NO_LENGTH: "The manifest does not say how long it trains. To fix: steps, epochs or tokens in an "
+    "model": f"The manifest does not say what it trains. To fix: an annotation such as {_EXAMPLE}.",
+    LENGTHS: "The manifest does not say how long it trains. To fix: steps, epochs or tokens in an "
     f"annotation such as {_EXAMPLE}.",
 }
-"""Reasons in the words of a manifest, short enough for a warning of `kubectl`."""
+"""By the missing field: the reason in the words of a manifest, short enough for a warning of `kubectl`."""
 _DEVICE = frozenset({"device", "node_type"})
 
 
@@ -73,7 +73,7 @@ def estimate_of(manifest: Manifest, *, given: Mapping[str, Any] | None = None) -
         given=given,
     )
     missing = ("device",) if reason and manifest.lacks_device else found.missing
-    return replace(found, reason=_IN_A_MANIFEST.get(found.reason, found.reason), missing=missing)
+    return replace(found, reason=_IN_A_MANIFEST.get("".join(missing[:1]), found.reason), missing=missing)
 
 
 def _no_job(others: list[Any]) -> str:

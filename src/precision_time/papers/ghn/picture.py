@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Mapping
 from fnmatch import fnmatch
@@ -13,14 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
-from ...io import packaged_toml, write_atomically
-from ...plotting import require_matplotlib
+from ...io import packaged_toml
+from ...render.picture import require_matplotlib, save
 from .known import KnownEmbeddings
 from .weights import Floats32
 
 _FORMATS = (".png", ".svg")
-_SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "precision-time", "font.size": 8,
-             "axes.spines.top": False, "axes.spines.right": False}  # fmt: skip
 _COLORS, _MOST_COLORS = "tab20", 20
 _RESOLUTION = 110
 
@@ -71,10 +68,9 @@ def write_map(path: Path, table: KnownEmbeddings, *, marked: tuple[str, Floats32
         MissingExtraError: If matplotlib is not installed.
     """
     check_map(path)
-    figures, context = require_matplotlib()
     positions, shares = plane(table)
-    with context({**_SETTINGS}):
-        figure = figures.Figure(figsize=(9.0, 6.2))
+
+    def draw(figure: Any) -> None:
         axes = figure.subplots()
         _draw_families(axes, table, positions)
         _name_relatives(axes, table, positions)
@@ -84,11 +80,9 @@ def write_map(path: Path, table: KnownEmbeddings, *, marked: tuple[str, Floats32
         axes.set_ylabel(f"second direction ({100 * shares[1]:.0f} %)")
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, title="family (graphs)")
         figure.tight_layout()
-        buffer = io.BytesIO()
-        options: dict[str, Any] = {"metadata": {"Date": None}} if path.suffix == ".svg" else {}
-        figure.savefig(buffer, format=path.suffix[1:], dpi=_RESOLUTION, **options)
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, buffer.getvalue())
+    save(draw, path, width=9.0, height=6.2, layout=None, font_size=8.0, dpi=_RESOLUTION)
 
 
 def check_map(path: Path) -> None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from ...plotting import legible_log_ticks, require_matplotlib
+from ...render.picture import drawn, legible_log_ticks
 from .features import Column
 from .study import Study
 
 SCORE_COLUMNS = ("technique", ">training %", ">selection %", ">validation %", ">fit s")
 _BLUE, _ORANGE, _GREY = "#4e79a7", "#f28e2b", "#888888"
-_SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "precision-time", "font.size": 9,
-             "axes.spines.top": False, "axes.spines.right": False}  # fmt: skip
 _MOST_LINES = 4
 _POINTS_OF_A_LINE = 60
 
@@ -109,20 +106,23 @@ def plots(study: Study) -> Mapping[str, str]:
 
 def predicted_against_measured(study: Study) -> str:
     """Test points on logarithmic axes, with the diagonal and the lines of 15 %."""
-    figure, axes = _figure(4.2, 4.6)
-    measured = np.concatenate([study.points.measured[item.rows] for item in study.test])
-    predicted = np.concatenate([item.best_s for item in study.test])
-    ends = np.array([min(measured.min(), predicted.min()), max(measured.max(), predicted.max())])
-    axes.plot(ends, ends, color=_GREY, linewidth=0.8, label="equal")
-    for factor, label in ((0.85, "15 % less or more"), (1.15, None)):
-        axes.plot(ends, ends * factor, color=_GREY, linewidth=0.6, linestyle=":", label=label)
-    axes.scatter(measured, predicted, s=9, color=_BLUE, alpha=0.6, linewidths=0, label="test points")
-    axes.set(xscale="log", yscale="log", xlabel=f"measured {study.points.target}", ylabel="predicted")
-    for axis in (axes.xaxis, axes.yaxis):
-        legible_log_ticks(axis, float(ends[1] / ends[0]))
-    axes.set_title(f"{len(measured)} points held out by {study.plan.validation.method}")
-    figure.legend(loc="outside lower center", ncols=3, fontsize=7, frameon=False)
-    return _svg(figure)
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        measured = np.concatenate([study.points.measured[item.rows] for item in study.test])
+        predicted = np.concatenate([item.best_s for item in study.test])
+        ends = np.array([min(measured.min(), predicted.min()), max(measured.max(), predicted.max())])
+        axes.plot(ends, ends, color=_GREY, linewidth=0.8, label="equal")
+        for factor, label in ((0.85, "15 % less or more"), (1.15, None)):
+            axes.plot(ends, ends * factor, color=_GREY, linewidth=0.6, linestyle=":", label=label)
+        axes.scatter(measured, predicted, s=9, color=_BLUE, alpha=0.6, linewidths=0, label="test points")
+        axes.set(xscale="log", yscale="log", xlabel=f"measured {study.points.target}", ylabel="predicted")
+        for axis in (axes.xaxis, axes.yaxis):
+            legible_log_ticks(axis, float(ends[1] / ends[0]))
+        axes.set_title(f"{len(measured)} points held out by {study.plan.validation.method}")
+        figure.legend(loc="outside lower center", ncols=3, fontsize=7, frameon=False)
+
+    return drawn(draw, width=4.2, height=4.6).decode("utf-8")
 
 
 def time_against(study: Study, column: str) -> str:
@@ -130,54 +130,42 @@ def time_against(study: Study, column: str) -> str:
 
     The other columns have the values of the measured configurations with most points along the column.
     """
-    figure, axes = _figure(5.2, 4.2)
-    points, model = study.points, study.model
-    others = [name for name in (*study.plan.columns, *study.plan.categories) if name != column]
-    keys = [tuple(points.columns[name][row] for name in others) for row in range(len(points))]
-    counts = {
-        key: len({points.columns[column][r] for r, k in enumerate(keys) if k == key}) for key in set(keys)
-    }
-    shown = sorted(counts, key=lambda key: (-counts[key], str(key)))[:_MOST_LINES]
-    for key, color in zip(shown, (_BLUE, _ORANGE, "#59a14f", "#b07aa1"), strict=False):
-        rows = np.array([row for row, other in enumerate(keys) if other == key])
-        label = ", ".join(value if isinstance(value, str) else f"{name.replace('_', ' ')} {value:g}"
-                          for name, value in zip(others, key, strict=True))  # fmt: skip
-        along = points.columns[column][rows].astype(np.float64)
-        axes.scatter(along, points.measured[rows], s=12, color=color, label=label or None)
-        x = np.sort(along)
-        asked = {name: values[rows][np.argsort(along)] for name, values in points.columns.items()}
-        if model.grey is None:
-            x = np.linspace(along.min(), along.max() * 1.25, _POINTS_OF_A_LINE)
-            asked = {name: _constant(values[0], len(x)) for name, values in asked.items()} | {column: x}
-        axes.plot(x, model.predict_columns(asked), color=color, linewidth=0.9)
-    axes.set(xlabel=column, ylabel=points.target, ylim=(0, None))
-    values = points.columns[column].astype(np.float64)
-    if np.array_equal(values, values.round()):
-        axes.xaxis.get_major_locator().set_params(integer=True)
-    figure.legend(
-        loc="outside lower center",
-        ncols=2,
-        fontsize=7,
-        frameon=False,
-        title="points: measured, lines: kept model",
-    )
-    return _svg(figure)
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        points, model = study.points, study.model
+        others = [name for name in (*study.plan.columns, *study.plan.categories) if name != column]
+        keys = [tuple(points.columns[name][row] for name in others) for row in range(len(points))]
+        counts = {
+            key: len({points.columns[column][r] for r, k in enumerate(keys) if k == key}) for key in set(keys)
+        }
+        shown = sorted(counts, key=lambda key: (-counts[key], str(key)))[:_MOST_LINES]
+        for key, color in zip(shown, (_BLUE, _ORANGE, "#59a14f", "#b07aa1"), strict=False):
+            rows = np.array([row for row, other in enumerate(keys) if other == key])
+            label = ", ".join(value if isinstance(value, str) else f"{name.replace('_', ' ')} {value:g}"
+                              for name, value in zip(others, key, strict=True))  # fmt: skip
+            along = points.columns[column][rows].astype(np.float64)
+            axes.scatter(along, points.measured[rows], s=12, color=color, label=label or None)
+            x = np.sort(along)
+            asked = {name: values[rows][np.argsort(along)] for name, values in points.columns.items()}
+            if model.grey is None:
+                x = np.linspace(along.min(), along.max() * 1.25, _POINTS_OF_A_LINE)
+                asked = {name: _constant(values[0], len(x)) for name, values in asked.items()} | {column: x}
+            axes.plot(x, model.predict_columns(asked), color=color, linewidth=0.9)
+        axes.set(xlabel=column, ylabel=points.target, ylim=(0, None))
+        values = points.columns[column].astype(np.float64)
+        if np.array_equal(values, values.round()):
+            axes.xaxis.get_major_locator().set_params(integer=True)
+        figure.legend(
+            loc="outside lower center",
+            ncols=2,
+            fontsize=7,
+            frameon=False,
+            title="points: measured, lines: kept model",
+        )
+
+    return drawn(draw, width=5.2, height=4.2).decode("utf-8")
 
 
 def _constant(value: Any, count: int) -> Column:
     return np.full(count, value, dtype=object if isinstance(value, str) else np.float64)
-
-
-def _figure(width: float, height: float) -> tuple[Any, Any]:
-    module, rc_context = require_matplotlib()
-    with rc_context(_SETTINGS):
-        figure = module.Figure(figsize=(width, height), layout="constrained")
-        return figure, figure.subplots()
-
-
-def _svg(figure: Any) -> str:
-    _, rc_context = require_matplotlib()
-    page = io.StringIO()
-    with rc_context(_SETTINGS):
-        figure.savefig(page, format="svg", metadata={"Date": None})
-    return page.getvalue()

@@ -11,12 +11,10 @@ from typing import Any
 
 from ...errors import ConfigError
 from ...io import check_suffix, table_cell, write_atomically
-from ...plotting import legible_log_ticks, require_matplotlib
+from ...render.picture import legible_log_ticks, require_matplotlib, save
 from .result import Plan
 
 _KINDS = {"html": (".html",), "plot": (".png", ".svg"), "out": (".csv", ".jsonl")}
-_SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "precision-time", "font.size": 9,
-             "axes.spines.top": False, "axes.spines.right": False}  # fmt: skip
 _HOUR_S = 3600.0
 _MARKERS = "osD^v<>pPX*hd"
 
@@ -73,7 +71,6 @@ def write_plot(plan: Plan, path: str | Path) -> None:
     """
     path = Path(path)
     check_paths(html=None, plot=path, out=None)
-    module, settings = require_matplotlib()
     columns = plan.columns()
     rows = [
         (time / _HOUR_S, usd, device, fits)
@@ -84,9 +81,8 @@ def write_plot(plan: Plan, path: str | Path) -> None:
     ]
     if not rows:
         raise ConfigError(f"--plot {path}: no candidate has a price. To fix: devices that clouds rent.")
-    page = io.BytesIO()
-    with settings(_SETTINGS):
-        figure = module.Figure(figsize=(8.0, 4.6), layout="constrained")
+
+    def draw(figure: Any) -> None:
         axes = figure.subplots()
         devices = sorted({device for *_, device, _ in rows})
         for number, device in enumerate(devices):
@@ -110,9 +106,8 @@ def write_plot(plan: Plan, path: str | Path) -> None:
         axes.set_title(f"{plan.model}, {plan.length}", loc="left", fontsize=10)
         axes.grid(visible=True, alpha=0.25)
         figure.legend(loc="outside right upper", frameon=False, fontsize=8)
-        kind = path.suffix.lower().removeprefix(".")
-        figure.savefig(page, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-    write_atomically(path, page.getvalue())
+
+    save(draw, path, width=8.0, height=4.6)
 
 
 def _draw_front(axes: Any, plan: Plan) -> None:

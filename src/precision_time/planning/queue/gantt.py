@@ -9,14 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ...io import check_suffix, write_atomically
-from ...plotting import require_matplotlib
+from ...io import write_atomically
+from ...render.picture import SETTINGS, check_picture, require_matplotlib
 from ...units import format_duration
 from .result import Schedule, ScheduledJob, by_start, headline
 
-_KINDS_OF_FILE = (".svg", ".png")
-_SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "precision-time", "font.size": 9,
-             "axes.spines.top": False, "axes.spines.right": False}  # fmt: skip
 _TIME_UNITS = ((2 * 86_400.0, 86_400.0, "days"), (2 * 3600.0, 3600.0, "hours"), (120.0, 60.0, "minutes"))
 _INCH_PER_DEVICE, _MOST_INCHES, _WIDTH_INCHES = 0.16, 11.0, 10.0
 _NARROW, _LOW = 0.055, 2
@@ -28,17 +25,6 @@ _STYLE = (
 )
 
 
-def check_gantt_path(path: Path) -> None:
-    """Refuse a file that would be no picture, before anything is computed for it.
-
-    Raises:
-        ConfigError: If its name ends in neither .svg nor .png.
-        MissingExtraError: If matplotlib is not installed.
-    """
-    check_suffix("--plot", path, _KINDS_OF_FILE)
-    require_matplotlib()
-
-
 def write_gantt(plan: Schedule, path: Path) -> None:
     """Draw a plan to an .svg or .png file.
 
@@ -46,7 +32,7 @@ def write_gantt(plan: Schedule, path: Path) -> None:
         ConfigError: If the name ends in neither, or the file cannot be written.
         MissingExtraError: If matplotlib is not installed.
     """
-    check_gantt_path(path)
+    check_picture(path)
     write_atomically(path, _drawn(plan, path.suffix.lower()[1:]))
 
 
@@ -82,7 +68,7 @@ def _cells(plan: Schedule, job: ScheduledJob) -> tuple[str, ...]:
 def _drawn(plan: Schedule, kind: str) -> bytes:
     _, rc_context = require_matplotlib()
     content = io.BytesIO()
-    with rc_context(_SETTINGS):
+    with rc_context(SETTINGS):
         gantt_figure(plan).savefig(
             content, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None
         )
@@ -103,7 +89,7 @@ def gantt_figure(plan: Schedule) -> Any:
     unit_s, unit = next(
         ((scale, word) for above, scale, word in _TIME_UNITS if plan.makespan_s >= above), (1.0, "seconds")
     )
-    with rc_context(_SETTINGS):
+    with rc_context(SETTINGS):
         figure = figures.Figure(figsize=(_WIDTH_INCHES, height), layout="constrained")
         grid = figure.subplots(
             len(plan.pools),

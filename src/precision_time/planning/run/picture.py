@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-import io
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...io import check_suffix, write_atomically
-from ...plotting import require_matplotlib
+from ...io import write_atomically
+from ...render.picture import check_picture, save, svg_of
 from ...rendering import in_words
 from .page import answer_lines
 from .prediction import RunPrediction
 
-_KINDS_OF_FILE = (".svg", ".png", ".html")
-_SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "precision-time", "font.size": 9,
-             "axes.spines.top": False, "axes.spines.right": False}  # fmt: skip
+KINDS = (".svg", ".png", ".html")
+_SIZE = {"width": 9.5, "height": 4.6}
 _UNITS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 _COLORS = ("#bab0ac", "#9c755f", "#edc948", "#4e79a7", "#76b7b2", "#59a14f", "#e15759", "#f28e2b")
 """Of the terms, in their order."""
 _PHASE_COLORS = ("#a0cbe8", "#d4e4f1")
 _LABELED = 0.012
 """Share of the run that a phase needs for every character of its name."""
-
-
-def check_picture_path(path: Path) -> None:
-    """Refuse a file that would be no picture, before anything is computed for it.
-
-    Raises:
-        ConfigError: If its name ends in none of .svg, .png and .html.
-        MissingExtraError: If matplotlib is not installed.
-    """
-    check_suffix("--plot", path, _KINDS_OF_FILE)
-    require_matplotlib()
 
 
 def write_picture(run: RunPrediction, path: Path) -> None:
@@ -44,29 +31,22 @@ def write_picture(run: RunPrediction, path: Path) -> None:
         ConfigError: If its name ends in none of .svg, .png and .html.
         MissingExtraError: If matplotlib is not installed.
     """
-    check_picture_path(path)
-    module, settings = require_matplotlib()
+    check_picture(path, kinds=KINDS)
     kind = path.suffix.lower().removeprefix(".")
-    drawn = io.BytesIO()
-    with settings(_SETTINGS):
-        figure = module.Figure(figsize=(9.5, 4.6), layout="constrained")
+
+    def draw(figure: Any) -> None:
         above, below = figure.subplots(2, 1, height_ratios=(1.0, 1.6))
         unit_s, unit = next((item for item in _UNITS if run.interval.high_s >= 2.0 * item[0]), _UNITS[-1])
         _draw_terms(above, run, unit_s)
         _draw_distribution(below, run, unit_s, unit)
-        figure.savefig(
-            drawn,
-            format="svg" if kind == "html" else kind,
-            dpi=150,
-            metadata=None if kind == "png" else {"Date": None},
-        )
-    content = drawn.getvalue()
-    if kind == "html":
-        head = f'<meta charset="utf-8"><title>{escape(run.model)}</title>'
-        text = "".join(f"<p>{escape(line)}</p>" for line in answer_lines(run))
-        image = content.decode("utf-8").partition("<svg")[2]
-        content = f"<!DOCTYPE html><html><head>{head}</head><body>{text}<svg{image}</body></html>".encode()
-    write_atomically(path, content)
+
+    if kind != "html":
+        save(draw, path, **_SIZE)
+        return
+    head = f'<meta charset="utf-8"><title>{escape(run.model)}</title>'
+    text = "".join(f"<p>{escape(line)}</p>" for line in answer_lines(run))
+    page = f"<!DOCTYPE html><html><head>{head}</head><body>{text}{svg_of(draw, **_SIZE)}</body></html>"
+    write_atomically(path, page)
 
 
 def _draw_terms(panel: Any, run: RunPrediction, unit_s: float) -> None:

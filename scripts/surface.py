@@ -1,0 +1,329 @@
+"""What there is to read, to know and to keep: lines, imports, caches, commands, options, guides.
+
+`tests/surface.toml` holds a budget for each; `tests/test_architecture.py` compares. A rise needs an edit
+there, with the reason in that commit; what fell must be lowered there, too:
+
+    python scripts/surface.py              the figures beside their budgets
+    python scripts/surface.py --tighten    lower every budget that is higher than its figure
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "precision_time"
+DOCS = ROOT / "docs"
+BUDGETS = ROOT / "tests" / "surface.toml"
+SLACK = {"lines": 50, "reading": 50}
+"""By how much a budget may stay above its figure: a commit that deletes a line need not edit the table."""
+CACHES = frozenset({"cache", "lru_cache", "cached_property", "memo"})
+STATE = frozenset({"dict", "list", "set", "OrderedDict", "defaultdict", "WeakKeyDictionary"})
+READ_FIRST = ("README.md", "docs/quickstart.md", "docs/guides/predict.md")
+"""What a newcomer reads."""
+ANSWER = (
+    "cli/predict.py", "request/request.py", "request/resolve.py", "workload/graph.py",
+    "precision/lowering.py", "cost/step.py", "learn/stages.py", "learn/serving.py", "learn/bounds.py",
+    "predict/predictor.py", "predict/api.py",
+)  # fmt: skip
+"""What one reads to follow an answer, in the order of the data."""
+
+
+class Skip(NamedTuple):
+    """A place of the tests that leaves something out where something is missing."""
+
+    path: str
+    line: int
+    reason: str
+
+
+def source_files() -> list[Path]:
+    """All Python files of the package."""
+    return sorted(SOURCE.rglob("*.py"))
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """The syntax tree of a file."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def module_of(path: Path) -> str:
+    """The name that a file of the package is imported by."""
+    parts = ("precision_time", *path.relative_to(SOURCE).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path, *, run: bool = False) -> Iterator[str]:
+    """What a file takes of this package, also inside functions: dotted names of modules or of names in them.
+
+    Args:
+        path: A file of the package.
+        run: Leave out what only type checkers read.
+    """
+    package = ("precision_time", *path.relative_to(SOURCE).parts[:-1])
+    unrun = _read_by_type_checkers(tree_of(path)) if run else set()
+    for node in ast.walk(tree_of(path)):
+        if node in unrun:
+            continue
+        if isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            module = ".".join(part for part in (base, node.module) if part)
+            if module.partition(".")[0] == "precision_time":
+                yield from (f"{module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("precision_time"))
+
+
+def _read_by_type_checkers(tree: ast.Module) -> set[ast.AST]:
+    """Nodes below `if TYPE_CHECKING`, which nothing runs."""
+    return {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+
+
+def loops() -> list[list[str]]:
+    """Groups of files that import each other in a circle, counting imports inside functions."""
+    modules = {module_of(path): path for path in source_files()}
+    graph = {
+        name: {taken if taken in modules else taken.rpartition(".")[0] for taken in imports(path, run=True)}
+        & modules.keys() - {name}
+        for name, path in modules.items()
+    }
+    return sorted(group for group in _circles(graph) if len(group) > 1)
+
+
+def _circles(graph: Mapping[str, set[str]]) -> Iterator[list[str]]:
+    """Strongly connected parts of a graph: two walks, the second against the arrows (Kosaraju)."""
+    order: list[str] = []
+    seen: set[str] = set()
+    for start in sorted(graph):
+        order += _reached(graph, start, seen)
+    backwards: dict[str, set[str]] = {name: set() for name in graph}
+    for name, others in graph.items():
+        for other in others:
+            backwards[other].add(name)
+    seen = set()
+    for start in reversed(order):
+        if start not in seen:
+            yield sorted(_reached(backwards, start, seen))
+
+
+def _reached(graph: Mapping[str, set[str]], start: str, seen: set[str]) -> list[str]:
+    """What can be reached from a start and was not seen before, the farthest first."""
+    finished: list[str] = []
+    stack = [(start, False)]
+    while stack:
+        name, done = stack.pop()
+        if done:
+            finished.append(name)
+        elif name not in seen:
+            seen.add(name)
+            stack.append((name, True))
+            stack += [(other, False) for other in sorted(graph[name]) if other not in seen]
+    return finished
+
+
+def caches() -> list[str]:
+    """Functions and properties whose results are kept."""
+    return [
+        f"{path.relative_to(SOURCE)}:{node.name}"
+        for path in source_files()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for decorator in node.decorator_list
+        if re.split(r"[.(]", ast.unparse(decorator).removeprefix("functools."))[0] in CACHES
+    ]
+
+
+def module_state() -> list[str]:
+    """Empty containers at module level, which are filled while the program runs."""
+    found = []
+    for path in source_files():
+        for node in tree_of(path).body:
+            value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+            empty = isinstance(value, ast.Dict) and not value.keys
+            empty = empty or (isinstance(value, ast.List) and not value.elts)
+            called = isinstance(value, ast.Call) and not value.args and ast.unparse(value.func) in STATE
+            if empty or called:
+                found.append(f"{path.relative_to(SOURCE)}:{node.lineno}")
+    return found
+
+
+def class_names_used_twice() -> dict[str, int]:
+    """Names of classes that stand in more than one file."""
+    names = Counter(
+        node.name for path in source_files() for node in tree_of(path).body if isinstance(node, ast.ClassDef)
+    )
+    return {name: count for name, count in sorted(names.items()) if count > 1}
+
+
+def skips() -> list[Skip]:
+    """Places of the tests and examples that skip, with what is missing there."""
+    found = []
+    for folder in ("tests", "src", "examples"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            tree = tree_of(path)
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Call):
+                    name = ast.unparse(node.func).removeprefix("pytest.")
+                    if name in {"importorskip", "skip", "mark.skip", "mark.skipif"}:
+                        words = [*node.args[:1], *(word.value for word in node.keywords)]
+                        reason = ast.unparse(words[0 if name == "importorskip" else -1]) if words else ""
+                        found.append(Skip(str(path.relative_to(ROOT)), node.lineno, reason))
+    return found
+
+
+def lines_of(paths: list[Path]) -> int:
+    """Lines of files."""
+    return sum(path.read_text(encoding="utf-8").count("\n") for path in paths)
+
+
+def _by_room(folder: Path) -> dict[str, list[Path]]:
+    """Python files by the first folder below; those beside the folders are `root`."""
+    rooms: dict[str, list[Path]] = {}
+    for path in source_files():
+        parts = path.relative_to(folder).parts
+        rooms.setdefault(parts[0] if len(parts) > 1 else "root", []).append(path)
+    return rooms
+
+
+def _commands() -> Iterator[tuple[str, Any]]:
+    """Every command that does something: its words and the click command."""
+    import click
+    import typer
+
+    from precision_time.cli.main import app
+
+    def below(command: Any, words: str) -> Iterator[tuple[str, Any]]:
+        context = click.Context(command)
+        if hasattr(command, "list_commands"):
+            names = command.list_commands(context)
+            for name in names:
+                yield from below(command.get_command(context, name), f"{words} {name}".strip())
+            if not names or getattr(command, "invoke_without_command", False):
+                yield words, command
+        else:
+            yield words, command
+
+    yield from ((words, command) for words, command in below(typer.main.get_command(app), "") if words)
+
+
+def surface() -> dict[str, int]:
+    """What a user meets: names, options, pages."""
+    import precision_time
+
+    commands = list(_commands())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    shown = [
+        option
+        for _, command in commands
+        for option in command.params
+        if option.param_type_name == "option" and not getattr(option, "hidden", False)
+    ]
+    return {
+        "first_words": len({words.split()[0] for words, _ in commands}),
+        "commands": len(commands),
+        "options": len(shown),
+        "extras": len(project["optional-dependencies"]),
+        "guides": len(list((DOCS / "guides").glob("*.md"))),
+        "developer_pages": len(list((DOCS / "devdocs").glob("*.md"))),
+        "public_names": len(precision_time.__all__),
+        "newcomer_words": sum(len((ROOT / name).read_text(encoding="utf-8").split()) for name in READ_FIRST),
+        "skips": len(skips()),
+    }
+
+
+def structure() -> dict[str, int]:
+    """How the package hangs together."""
+    circles = loops()
+    return {
+        "loops": len(circles),
+        "files_in_loops": sum(map(len, circles)),
+        "caches": len(caches()),
+        "module_state": len(module_state()),
+        "class_names_used_twice": len(class_names_used_twice()),
+    }
+
+
+def figures() -> dict[str, dict[str, int]]:
+    """All figures by the tables of `tests/surface.toml`."""
+    rooms = _by_room(SOURCE)
+    return {
+        "lines": {room: lines_of(paths) for room, paths in sorted(rooms.items())},
+        "files": {room: len(paths) for room, paths in sorted(rooms.items())},
+        "structure": structure(),
+        "surface": surface(),
+        "reading": {"answer": lines_of([SOURCE / name for name in ANSWER])},
+    }
+
+
+def budgets() -> dict[str, dict[str, int]]:
+    """The budgets of `tests/surface.toml`."""
+    return tomllib.loads(BUDGETS.read_text(encoding="utf-8"))
+
+
+def exceeded(found: Mapping[str, Mapping[str, int]], allowed: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """What is above its budget, has none, or has a budget that should be lowered; nothing if all is well."""
+    wrong = []
+    for table, values in found.items():
+        for name, value in values.items():
+            budget = allowed.get(table, {}).get(name)
+            if budget is None:
+                wrong.append(f"[{table}] {name} = {value} has no budget")
+            elif value > budget:
+                wrong.append(f"[{table}] {name}: {value} are above the budget of {budget}")
+            elif value < budget - SLACK.get(table, 0):
+                wrong.append(f"[{table}] {name}: {value} are below the budget of {budget}: lower it")
+        wrong += [f"[{table}] {name} is gone" for name in allowed.get(table, {}).keys() - values.keys()]
+    return wrong
+
+
+def tighten(found: Mapping[str, Mapping[str, int]]) -> None:
+    """Lower the budgets that are higher than their figures; those that are exceeded stay."""
+    text, table = [], ""
+    for line in BUDGETS.read_text(encoding="utf-8").splitlines():
+        header = re.fullmatch(r"\[(\w+)\]", line)
+        entry = re.fullmatch(r"(\w+) = (\d+)(.*)", line)
+        table = header[1] if header else table
+        if entry:
+            value = found[table].get(entry[1])
+            if value is None:
+                continue
+            text.append(f"{entry[1]} = {min(value, int(entry[2]))}{entry[3]}")
+        else:
+            text.append(line)
+    BUDGETS.write_text("\n".join(text) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Print the figures beside their budgets; with `--tighten`, lower these."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument(
+        "--tighten", action="store_true", help="lower every budget that is higher than its figure"
+    )
+    found = figures()
+    if parser.parse_args().tighten:
+        tighten(found)
+    allowed = budgets()
+    for table, values in found.items():
+        for name, value in values.items():
+            print(f"{table:10} {name:26} {value:>7,} {allowed.get(table, {}).get(name, '-'):>7}")
+    sys.exit("\n".join(exceeded(found, allowed)) or None)
+
+
+if __name__ == "__main__":
+    main()

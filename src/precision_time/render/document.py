@@ -1,0 +1,124 @@
+"""Pages of sections with tables and plots, as Markdown or as HTML that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+from .table import Table
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 72em; padding: 0 1em; color: #222; }
+h1, h2, h3 { line-height: 1.2; }
+h2 { margin-top: 2em; border-bottom: 1px solid #ccc; }
+.headline { font-size: 1.1em; }
+.note { color: #555; font-size: 0.9em; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-size: 0.9em; }
+th, td { padding: 0.15em 0.7em; text-align: left; border-bottom: 1px solid #e5e5e5; }
+th { border-bottom: 1px solid #888; vertical-align: bottom; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+figure { display: inline-block; margin: 1em 1em 1em 0; max-width: 100%; vertical-align: top; }
+figure svg { max-width: 100%; height: auto; }
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric:
+    """One number of a section and how far it moves from seed to seed."""
+
+    value: float
+    spread: float | None = None
+    """Standard deviation over the seeds; None with one seed."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready dictionary."""
+        return {"value": self.value, "spread": self.spread}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Section:
+    """One part of a page, such as T1 of the report."""
+
+    key: str
+    title: str
+    headline: str
+    """What it says in a sentence."""
+    tables: tuple[Table, ...] = ()
+    figures: Mapping[str, Metric] = field(default_factory=dict)
+    """Name to number; names begin with the key of the section."""
+    plot: Mapping[str, Any] = field(default_factory=dict)
+    """What plots of the section need beyond its tables; arrays."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready dictionary, without the data of the plots."""
+        return {
+            "title": self.title,
+            "headline": self.headline,
+            "figures": {name: figure.to_dict() for name, figure in self.figures.items()},
+            "tables": [table.to_dict() for table in self.tables],
+        }
+
+    def markdown(self, *, with_key: bool = True) -> str:
+        """Its tables below its headline."""
+        title = f"{self.key} {self.title}" if with_key else self.title
+        return "\n".join([f"## {title}\n", f"{self.headline}\n", *map(table_markdown, self.tables)])
+
+    def html(self, plots: Sequence[tuple[str, str]] = ()) -> str:
+        """The same in HTML, with plots below the headline: caption and `<svg>`."""
+        drawn = (
+            f'<figure>{svg}<figcaption class="note">{escape(caption)}</figcaption></figure>'
+            for caption, svg in plots
+        )
+        return "\n".join(
+            [
+                f'<h2 id="{self.key}">{self.key} {escape(self.title)}</h2>',
+                f'<p class="headline">{escape(self.headline)}</p>',
+                *drawn,
+                *(_table_html(table) for table in self.tables),
+            ]
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Document:
+    """A page."""
+
+    title: str
+    introduction: str
+    """A paragraph."""
+    sections: Sequence[Section]
+
+    def markdown(self) -> str:
+        """The page; its parts are separated by empty lines."""
+        return "\n".join(
+            [f"# {self.title}\n\n{self.introduction}\n", *(section.markdown() for section in self.sections)]
+        )
+
+    def html(self, plots: Mapping[str, Sequence[tuple[str, str]]] | None = None) -> str:
+        """One page that needs nothing else.
+
+        Args:
+            plots: By the key of a section: caption and `<svg>`.
+        """
+        body = "\n".join(section.html((plots or {}).get(section.key, ())) for section in self.sections)
+        return (
+            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f"<title>precision-time: {escape(self.title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+            f"<h1>{escape(self.title)}</h1>\n<p>{escape(self.introduction)}</p>\n"
+            f"{body}\n</body>\n</html>\n"
+        )
+
+
+def table_markdown(table: Table) -> str:
+    """A table of a page, with its title and its note."""
+    note = f"\n{table.note.strip()}\n" if table.note else ""
+    return f"### {table.title}\n\n{table.markdown()}\n{note}"
+
+
+def _table_html(table: Table) -> str:
+    note = f'<p class="note">{escape(table.note.strip())}</p>\n' if table.note else ""
+    return f'<h3>{escape(table.title)}</h3>\n{note}<div class="scroll">{table.html()}</div>'

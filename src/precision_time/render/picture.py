@@ -1,0 +1,112 @@
+"""Pictures by matplotlib, where it is installed: SVG and PNG, the same on every run, without a display."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import required_module
+from ..io import check_suffix, write_atomically
+
+_FEW_DECADES = 100.0
+SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "precision-time", "font.size": 9,
+             "axes.spines.top": False, "axes.spines.right": False}  # fmt: skip
+
+
+def require_matplotlib() -> tuple[Any, Any]:
+    """The module of figures and the context of settings.
+
+    Raises:
+        MissingExtraError: If it is not installed.
+    """
+    figure = required_module("matplotlib.figure", package="matplotlib", extra="plots", purpose="draw plots")
+    from matplotlib import rc_context
+
+    return figure, rc_context
+
+
+def legible_log_ticks(axis: Any, span: float) -> None:
+    """Plain numbers on a logarithmic axis, few enough to stand side by side.
+
+    Args:
+        axis: The x or y axis of matplotlib axes.
+        span: Largest over smallest value shown.
+    """
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    subs = (1.0, 2.0, 5.0) if span < _FEW_DECADES else (1.0,)
+    axis.set_major_locator(LogLocator(base=10.0, subs=subs))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def drawn(
+    draw: Callable[[Any], None],
+    *,
+    kind: str = "svg",
+    width: float,
+    height: float,
+    layout: str | None = "constrained",
+    font_size: float = 9.0,
+    dpi: int = 150,
+) -> bytes:
+    """What `draw` draws on an empty figure, as a file.
+
+    Args:
+        draw: Takes a figure of matplotlib.
+        kind: "svg" or "png".
+        width: Of the figure [inches].
+        height: Likewise.
+        layout: Engine that places the parts of the figure.
+        font_size: [points].
+        dpi: Resolution of a PNG.
+
+    Raises:
+        MissingExtraError: If matplotlib is not installed.
+    """
+    figure_module, rc_context = require_matplotlib()
+    page = io.BytesIO()
+    with rc_context({**SETTINGS, "font.size": font_size}):
+        figure = figure_module.Figure(figsize=(width, height), layout=layout)
+        draw(figure)
+        undated = {"Date": None, "Creator": None} if kind == "svg" else None
+        figure.savefig(page, format=kind, dpi=dpi, metadata=undated)
+    return page.getvalue()
+
+
+def svg_of(draw: Callable[[Any], None], *, height: float, width: float) -> str:
+    """One drawing as an `<svg>` element for a page [inches].
+
+    Raises:
+        MissingExtraError: If matplotlib is not installed.
+    """
+    svg = drawn(draw, width=width, height=height).decode("utf-8")
+    return svg[svg.index("<svg") :]
+
+
+def save(draw: Callable[[Any], None], path: Path, **figure: Any) -> None:
+    """Draw to a file; the end of its name says whether SVG or PNG.
+
+    Args:
+        draw: As of `drawn`.
+        path: The file.
+        **figure: As of `drawn`.
+
+    Raises:
+        OutputError: If it cannot be written.
+        MissingExtraError: If matplotlib is not installed.
+    """
+    write_atomically(path, drawn(draw, kind=path.suffix.lower().removeprefix("."), **figure))
+
+
+def check_picture(path: Path, option: str = "--plot", kinds: Sequence[str] = (".svg", ".png")) -> None:
+    """Refuse a file that would be no picture, before anything is computed for it.
+
+    Raises:
+        ConfigError: If its name ends otherwise.
+        MissingExtraError: If matplotlib is not installed.
+    """
+    check_suffix(option, path, kinds)
+    require_matplotlib()

@@ -1,0 +1,71 @@
+"""Commands of other packages: data until they are used; what is not installed says how to install it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from precision_time.cli import main as root
+from precision_time.plugins import forget_plugins
+
+DATA = """
+from precision_time.plugins import Command
+
+COMMANDS = (
+    Command(path="greet", module="their_code", attribute="greet", summary="Say hello.", examples="__doc__"),
+    Command(path="lab run fast", module="their_code", attribute="greet", summary="Run.", examples="__doc__"),
+    Command(path="predict", module="their_code", attribute="greet", summary="Take over.", examples="__doc__"),
+)
+"""
+CODE = '"""An epilog."""\nimport typer\n\ndef greet(name: str) -> None:\n    typer.echo(f"hello {name}")\n'
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "their_data.py").write_text(DATA)
+    (tmp_path / "their_code.py").write_text(CODE)
+    package = tmp_path / "their-1.0.dist-info"
+    package.mkdir()
+    (package / "entry_points.txt").write_text("[precision_time.commands]\ntheirs = their_data:COMMANDS\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    forget_plugins()
+    root._tree.cache_clear()
+    yield
+    monkeypatch.undo()
+    for name in ("their_data", "their_code"):
+        sys.modules.pop(name, None)
+    forget_plugins()
+    root._tree.cache_clear()
+
+
+def test_a_built_in_command_asks_for_no_plugin(installed: None, cli) -> None:  # type: ignore[no-untyped-def]
+    assert cli("precisions", "--json").code == 0
+    assert "their_data" not in sys.modules
+
+
+@pytest.mark.filterwarnings("ignore:Commands of the plugin theirs:RuntimeWarning")
+def test_commands_of_a_plugin_are_listed_unloaded_and_run(installed: None, cli) -> None:  # type: ignore[no-untyped-def]
+    shown = cli("--help").out
+    assert "greet" in shown and "Say hello." in shown and "lab" in shown
+    assert "their_code" not in sys.modules
+    assert cli("greet", "you").out == "hello you\n"
+    assert cli("lab", "run", "fast", "all").out == "hello all\n"
+    assert "fast" in cli("lab", "run", "--help").out
+    wrong = cli("lab", "walk")
+    assert wrong.code == 2 and "run" in wrong.err
+
+
+def test_built_in_words_stay_built_in(installed: None) -> None:
+    with pytest.warns(RuntimeWarning, match="plugin theirs are left out.*predict is there already"):
+        tree = root._tree()
+    assert tree["predict"] is root.COMMANDS["predict"]
+
+
+def test_a_word_of_a_member_that_is_not_installed_says_how(monkeypatch: pytest.MonkeyPatch, cli) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(root, "_of_members", lambda: {"ghn": "precision-time-papers"})
+    answer = cli("ghn")
+    assert answer.code == 2
+    assert "pip install precision-time-papers" in answer.err
