@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -140,6 +141,22 @@ def test_a_service_that_is_not_there(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
         assert (answer.code, answer.out) == (2, "")
         assert said in answer.err
     assert "names a cluster of a service" in cli("--cluster", "pod", "predict", "resnet50").err
+
+
+def test_a_silent_service_is_given_as_long_as_is_said(cli: Cli) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        answer = cli("--server", address, "--server-timeout", "0.2", "predict", "resnet50")
+    assert (answer.code, answer.out) == (2, "")
+    assert "not all of it came within 0.2 s" in answer.err
+    for words, said in (
+        (("--server", address, "--server-timeout", "0"), "above 0"),
+        (("--server-timeout", "5"), "is of a service"),
+    ):
+        answer = cli(*words, "predict", "resnet50")
+        assert (answer.code, answer.out) == (2, "")
+        assert said in answer.err
+        assert "To fix" in answer.err
 
 
 def test_a_wrong_token(cli: Cli, url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -445,6 +446,99 @@ def test_an_answer_that_trickles_is_given_up() -> None:
         server.server_close()
     with Client(url, retries=0) as client, pytest.raises(ServerError, match="No answer from"):
         client.clusters()
+
+
+class Unhelpful:
+    """A service that accepts, and then says nothing or a byte now and then, for a few seconds."""
+
+    def __init__(self, says: bytes) -> None:
+        self.says, self.accepted, self.ended = says, 0, threading.Event()
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+        self.threads = [threading.Thread(target=self.accept)]
+        self.threads[0].start()
+
+    def accept(self) -> None:
+        while True:
+            connection, _ = self.socket.accept()
+            if self.ended.is_set():
+                connection.close()
+                return
+            self.accepted += 1
+            self.threads.append(threading.Thread(target=self.drip, args=(connection,)))
+            self.threads[-1].start()
+
+    def drip(self, connection: socket.socket) -> None:
+        with connection:
+            for place in range(150):
+                if self.ended.wait(0.02):
+                    return
+                if self.says:
+                    try:
+                        connection.send(self.says[place % len(self.says) :][:1])
+                    except OSError:
+                        return
+
+    def close(self) -> None:
+        self.ended.set()
+        socket.create_connection(self.socket.getsockname()).close()
+        for thread in self.threads:
+            thread.join()
+        self.socket.close()
+
+
+@pytest.fixture(params=[b"", b"HTTP/1.1 200 OK\r\nX: " + b"x" * 1000], ids=["silent", "trickling"])
+def unhelpful(request: pytest.FixtureRequest) -> Iterator[Unhelpful]:
+    service = Unhelpful(request.param)
+    yield service
+    service.close()
+
+
+def test_one_deadline_is_of_all_attempts(unhelpful: Unhelpful, no_pauses: list[float]) -> None:
+    with Client(unhelpful.url, timeout_s=0.3) as client, pytest.raises(ServerError, match="within 0.3 s"):
+        client.clusters()
+    assert unhelpful.accepted == 1
+    assert no_pauses == []
+
+
+def test_one_deadline_is_of_all_attempts_of_the_async_client(unhelpful: Unhelpful) -> None:
+    async def ask() -> None:
+        async with AsyncClient(unhelpful.url, timeout_s=0.3) as client:
+            await client.clusters()
+
+    with pytest.raises(ServerError, match="within 0.3 s"):
+        asyncio.run(ask())
+    assert unhelpful.accepted == 1
+
+
+def test_nobody_waits_beyond_the_deadline_for_another_attempt(no_pauses: list[float]) -> None:
+    seen: list[httpx2.Request] = []
+
+    def busy(request: httpx2.Request) -> httpx2.Response:
+        seen.append(request)
+        return problem("BusyError", 429, **{"Retry-After": "20"})
+
+    with pytest.raises(PrecisionTimeError):
+        client_of(busy, timeout_s=15.0).clusters()
+    assert len(seen) == 1
+    with pytest.raises(PrecisionTimeError):
+        client_of(busy, timeout_s=25.0).clusters()
+    assert len(seen) == 1 + 4  # the clock stands still in this test
+    assert len(no_pauses) == 3
+
+
+def test_what_another_thread_would_raise_is_raised_here() -> None:
+    def broken(_: httpx2.Request) -> httpx2.Response:
+        raise ZeroDivisionError("of the test")
+
+    with pytest.raises(ZeroDivisionError):
+        client_of(broken).clusters()
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, -1.0, float("nan"), float("inf"), 1e9])
+def test_a_time_that_is_none_is_refused(timeout_s: float) -> None:
+    with pytest.raises(ConfigError, match="To fix"):
+        Client(URL, timeout_s=timeout_s)
 
 
 def test_a_request_of_the_library_is_a_job() -> None:

@@ -392,11 +392,25 @@ def root(
     cluster: Annotated[
         str | None, typer.Option("--cluster", metavar="NAME", help="Cluster that the service has stored.")
     ] = None,
+    server_timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--server-timeout",
+            metavar="SECONDS",
+            help="How long an answer of the service may take, with all attempts. By default 70.",
+        ),
+    ] = None,
 ) -> None:
     """How long a training step or run takes, at every precision, before a GPU is rented."""
     source = context.get_parameter_source("server")
     by_option = source is not None and source.name == "COMMANDLINE"
-    found = choose(server, cluster=cluster, command=context.invoked_subcommand, by_option=by_option)
+    found = choose(
+        server,
+        cluster=cluster,
+        timeout_s=server_timeout,
+        command=context.invoked_subcommand,
+        by_option=by_option,
+    )
     if found is not None:
         context.call_on_close(found.close)
 

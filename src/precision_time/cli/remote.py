@@ -38,13 +38,21 @@ class Server:
     cluster: str | None = None
     """Stored there; its defaults, anchors and calibration are used."""
     retries: int = 3
+    timeout_s: float | None = None
+    """Of an answer; None for the client's own."""
 
     @cached_property
     def client(self) -> Client:
         """Says on stderr what a user should know."""
-        from ..server.client import Client
+        from ..server.client import TIMEOUT_S, Client
 
-        return Client(self.url, retries=self.retries, say=lambda text: message(f"Warning: {text}"))
+        timeout_s = TIMEOUT_S if self.timeout_s is None else self.timeout_s
+        return Client(
+            self.url,
+            retries=self.retries,
+            timeout_s=timeout_s,
+            say=lambda text: message(f"Warning: {text}"),
+        )
 
     def close(self) -> None:
         """Close the connections, if any were made."""
@@ -139,12 +147,20 @@ def _stated(arguments: Mapping[str, Any]) -> dict[str, Any]:
 _chosen: Server | None = None
 
 
-def choose(url: str | None, *, cluster: str | None, command: str | None, by_option: bool) -> Server | None:
+def choose(
+    url: str | None,
+    *,
+    cluster: str | None,
+    timeout_s: float | None,
+    command: str | None,
+    by_option: bool,
+) -> Server | None:
     """Let the commands of this call ask a service; None: answer here.
 
     Args:
         url: Of the service.
         cluster: Stored there.
+        timeout_s: Longest answer of it.
         command: The one that is called.
         by_option: Whether the address was typed, rather than taken from the environment.
 
@@ -152,7 +168,7 @@ def choose(url: str | None, *, cluster: str | None, command: str | None, by_opti
         What is to be closed after the command.
 
     Raises:
-        ConfigError: If the command answers here only, or a cluster is named without a service.
+        ConfigError: If the command answers here only, or a cluster or a time is given without a service.
     """
     global _chosen  # noqa: PLW0603 - what was typed before the command, for the command
     _chosen = None
@@ -161,9 +177,11 @@ def choose(url: str | None, *, cluster: str | None, command: str | None, by_opti
             raise ConfigError(
                 "--cluster names a cluster of a service. To fix: --server URL, or leave it out."
             )
+        if timeout_s is not None:
+            raise ConfigError("--server-timeout is of a service. To fix: --server URL, or leave it out.")
         return None
     if command in ASKED_OF_SERVERS:
-        _chosen = Server(url=url, cluster=cluster)
+        _chosen = Server(url=url, cluster=cluster, timeout_s=timeout_s)
     elif by_option:
         raise ConfigError(
             f"{command} does not go to a server. The rule: {', '.join(ASKED_OF_SERVERS)} do; everything "

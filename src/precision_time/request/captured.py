@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import ConfigError, MissingExtraError, UnknownNameError
 from ..workload.graph import OpClass, OpGraph
+from ..workload.hf_config import is_absent_hub_id
 from ..workload.resolve import sizes_that_apply
 from ..workload.tuning import Adapter, with_adapter
 from ..workload.workload import Workload
@@ -15,6 +16,11 @@ from .schema import RequestFields
 _CONVOLUTIONS = (OpClass.CONV, OpClass.GROUPED_CONV, OpClass.DEPTHWISE_CONV)
 _INSTALL_TO_CAPTURE = (
     "More names (timm, Hugging Face) are known with torch: pip install 'precision-time[capture]'."
+)
+
+_NOT_HERE = (
+    "The Hugging Face hub is not asked, and the configuration of this id is not in its local cache. To fix: "
+    "give the model's config.json, or your own module (file.py:object)."
 )
 
 
@@ -41,6 +47,8 @@ def capture_by_name(name: str, request: RequestFields, unknown: UnknownNameError
     Raises:
         UnknownNameError: `unknown`, if they are not or do not.
     """
+    if is_absent_hub_id(name):
+        raise unknown.with_hint(_NOT_HERE)
     if importlib.util.find_spec("torch") is None:
         raise unknown.with_hint(_INSTALL_TO_CAPTURE)
     try:

@@ -6,6 +6,8 @@ import asyncio
 import os
 import warnings
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from threading import Thread
 from time import monotonic, sleep
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -18,9 +20,11 @@ if TYPE_CHECKING:
     import httpx2
 
 T = TypeVar("T")
-_TIMEOUT_S = 70.0
+TIMEOUT_S = 70.0
 """Of a call: more than the 60 s that a service gives one by default, so that its own words arrive."""
 _CONNECT_S = 10.0
+_GRACE_S = 1.0
+"""After the end of a call its connection is given up by itself, so that our words come first."""
 
 
 def _http() -> Any:
@@ -37,7 +41,7 @@ class _Shared(Operations):
     Args:
         url: Of the service, such as http://localhost:8400.
         token: Bearer token; None for that of PRECISION_TIME_TOKEN, "" for none.
-        timeout_s: Longest call, from the connection to the last byte.
+        timeout_s: Longest call, from the connection to the last byte, all attempts and pauses together.
         retries: How often a call that may be repeated is, after a lost connection, 429 or 503.
         transport: Of httpx2, for tests; None for the network.
         say: Is told, once, what a user should know; None for a Python warning.
@@ -48,18 +52,19 @@ class _Shared(Operations):
         url: str,
         *,
         token: str | None = None,
-        timeout_s: float = _TIMEOUT_S,
+        timeout_s: float = TIMEOUT_S,
         retries: int = 3,
         transport: Any = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
         given = os.environ.get(TOKEN_VARIABLE, "").strip() if token is None else token
-        self.talk = Conversation(url, token=given or None, retries=retries, say=say or _warn)
+        self.talk = Conversation(
+            url, token=given or None, timeout_s=timeout_s, retries=retries, say=say or _warn
+        )
         self._timeout_s = timeout_s
         self._most_bytes = MOST_BYTES
         self._options: dict[str, Any] = {
             "headers": self.talk.headers(),
-            "timeout": _http().Timeout(timeout_s, connect=min(_CONNECT_S, timeout_s)),
             "follow_redirects": False,
             "transport": transport,
         }
@@ -74,6 +79,9 @@ class _Shared(Operations):
             "params": dict(exchange.params),
             "headers": dict(exchange.headers),
             "content": exchange.content,
+            "timeout": _http().Timeout(
+                _left_s(exchange) + _GRACE_S, connect=min(_CONNECT_S, _left_s(exchange) + _GRACE_S)
+            ),
         }
 
     def _too_much(self, size: int, end_s: float) -> Lost | None:
@@ -81,8 +89,15 @@ class _Shared(Operations):
         if size > self._most_bytes:
             return Lost(reason=f"the answer is longer than {self._most_bytes:,} bytes", unsent=False)
         if monotonic() > end_s:
-            return Lost(reason=f"not all of it came within {self._timeout_s:g} s", unsent=False)
+            return self._late()
         return None
+
+    def _late(self) -> Lost:
+        return Lost(reason=f"not all of it came within {self._timeout_s:g} s", unsent=False)
+
+
+def _left_s(exchange: Exchange) -> float:
+    return max(exchange.end_s - monotonic(), 0.0)
 
 
 def _reply(response: httpx2.Response, parts: list[bytes]) -> Reply:
@@ -106,7 +121,7 @@ class Client(_Shared):
     Args:
         url: Of the service, such as http://localhost:8400.
         token: Bearer token; None for that of PRECISION_TIME_TOKEN, "" for none.
-        timeout_s: Longest call, from the connection to the last byte.
+        timeout_s: Longest call, from the connection to the last byte, all attempts and pauses together.
         retries: How often a call that may be repeated is, after a lost connection, 429 or 503.
         transport: Of httpx2, for tests; None for the network.
         say: Is told, once, what a user should know; None for a Python warning.
@@ -134,13 +149,31 @@ class Client(_Shared):
         return None
 
     def _send(self, exchange: Exchange) -> Reply | Lost:
-        end_s, parts, size = monotonic() + self._timeout_s, [], 0
+        """What comes in time, in a thread of its own: every byte of a header starts the wait for one anew."""
+        found: Future[Reply | Lost] = Future()
+
+        def work() -> None:
+            try:
+                found.set_result(self._received(exchange))
+            except BaseException as error:  # noqa: BLE001 - for the thread that asks
+                found.set_exception(error)
+
+        Thread(target=work, name="precision-time client", daemon=True).start()
+        try:
+            return found.result(timeout=_left_s(exchange))
+        except TimeoutError:
+            if found.done():
+                raise
+            return self._late()
+
+    def _received(self, exchange: Exchange) -> Reply | Lost:
+        parts, size = list[bytes](), 0
         try:
             with self._http.stream(**self._request(exchange)) as response:
                 for part in response.iter_raw():
                     parts.append(part)
                     size += len(part)
-                    if (lost := self._too_much(size, end_s)) is not None:
+                    if (lost := self._too_much(size, exchange.end_s)) is not None:
                         return lost
                 return _reply(response, parts)
         except (_http().RequestError, _http().InvalidURL) as error:
@@ -165,7 +198,7 @@ class AsyncClient(_Shared):
     Args:
         url: Of the service, such as http://localhost:8400.
         token: Bearer token; None for that of PRECISION_TIME_TOKEN, "" for none.
-        timeout_s: Longest call, from the connection to the last byte.
+        timeout_s: Longest call, from the connection to the last byte, all attempts and pauses together.
         retries: How often a call that may be repeated is, after a lost connection, 429 or 503.
         transport: Of httpx2, for tests; None for the network.
         say: Is told, once, what a user should know; None for a Python warning.
@@ -190,15 +223,20 @@ class AsyncClient(_Shared):
         return self._send(step) if isinstance(step, Exchange) else asyncio.sleep(step.seconds)
 
     async def _send(self, exchange: Exchange) -> Reply | Lost:
-        end_s, parts, size = monotonic() + self._timeout_s, [], 0
+        parts, size = list[bytes](), 0
         try:
-            async with self._http.stream(**self._request(exchange)) as response:
+            async with (
+                asyncio.timeout(_left_s(exchange)),
+                self._http.stream(**self._request(exchange)) as response,
+            ):
                 async for part in response.aiter_raw():
                     parts.append(part)
                     size += len(part)
-                    if (lost := self._too_much(size, end_s)) is not None:
+                    if (lost := self._too_much(size, exchange.end_s)) is not None:
                         return lost
                 return _reply(response, parts)
+        except TimeoutError:
+            return self._late()
         except (_http().RequestError, _http().InvalidURL) as error:
             return _lost(error)
 

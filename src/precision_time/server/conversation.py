@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from time import monotonic
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -23,6 +24,7 @@ TOKEN_VARIABLE = "PRECISION_TIME_TOKEN"
 MOST_BYTES = 64 * 2**20
 """Of one answer."""
 _AGAIN = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+LONGEST_TIMEOUT_S = 86_400.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 30.0
 _JSON = "application/json"
 _TOKEN = re.compile(r"[\x21-\x7e]+")
@@ -35,6 +37,8 @@ class Exchange:
     method: str
     path: str
     """From the root of the service."""
+    end_s: float
+    """When, by `time.monotonic`, no more of an answer is waited for."""
     params: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     content: bytes | None = None
@@ -76,19 +80,27 @@ class Conversation:
     Args:
         url: Of the service, such as http://localhost:8400.
         token: Bearer token; None for none.
+        timeout_s: Longest call, all its attempts and the pauses between them together.
         retries: How often a call that may be repeated is, after a lost connection, 429 or 503.
         say: Is told, once, what a user should know.
     """
 
-    def __init__(self, url: str, *, token: str | None, retries: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, url: str, *, token: str | None, timeout_s: float, retries: int, say: Callable[[str], None]
+    ) -> None:
         self.url = checked_url(url)
+        if not 0.0 < timeout_s <= LONGEST_TIMEOUT_S:
+            raise ConfigError(
+                f"A service cannot be given {timeout_s:g} s to answer. The rule: above 0 and at most "
+                f"{LONGEST_TIMEOUT_S:g} s. To fix: such as 70 (--server-timeout, or timeout_s=)."
+            )
         if token is not None and not _TOKEN.fullmatch(token):
             raise ConfigError(
                 f"The token is not made of visible ASCII characters without blanks. To fix: the token alone, "
                 f"without `Bearer`, in {TOKEN_VARIABLE}."
             )
         self._token = token
-        self._retries = retries
+        self._timeout_s, self._retries = timeout_s, retries
         self._say = say
         self._said_version = False
 
@@ -160,6 +172,7 @@ class Conversation:
         exchange = Exchange(
             method=method,
             path=path,
+            end_s=monotonic() + self._timeout_s,
             params={name: value for name, value in (params or {}).items() if value is not None},
             headers={**headers, **({} if sent is None else {"Content-Type": media_type})},
             content=sent,
@@ -167,15 +180,16 @@ class Conversation:
         for attempt in range(self._retries + 1):
             reply = yield exchange
             assert isinstance(reply, Reply | Lost)
-            last = attempt == self._retries
             wait_s = min(_FIRST_WAIT_S * 2**attempt * random.uniform(1.0, 1.5), _LONGEST_WAIT_S)  # noqa: S311
+            # What took all of its time is not asked again.
+            last = attempt == self._retries or monotonic() + wait_s >= exchange.end_s
             if isinstance(reply, Lost):
                 if last or not (repeatable or reply.unsent):
                     raise self._lost(reply)
             elif reply.status in _AGAIN and repeatable and not last:
                 after = reply.headers.get("retry-after", "")
                 stated_s = float(after) if after.isascii() and after.isdigit() and len(after) < 6 else 0.0  # noqa: PLR2004
-                if stated_s > _LONGEST_WAIT_S:
+                if stated_s > _LONGEST_WAIT_S or monotonic() + stated_s >= exchange.end_s:
                     raise self._problem(reply)
                 wait_s = max(wait_s, stated_s)
             else:

@@ -6,6 +6,7 @@ of the parametric decoder, so that a configuration and a model's name lead to on
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -48,6 +49,21 @@ def is_config_source(source: Any) -> bool:
         path = os.fspath(source).rstrip("/")
         return os.path.splitext(path)[1] == ".json" or os.path.isfile(os.path.join(source, _CONFIG_FILE))
     return hasattr(source, "model_type") and callable(getattr(source, "to_dict", None))
+
+
+def is_absent_hub_id(name: str) -> bool:
+    """Whether a name is an id of the Hugging Face hub (`owner/name`) of which nothing is on this machine.
+
+    The built-in table and the local cache are looked at; the hub is not asked, and torch is not loaded.
+    """
+    if "/" not in name or name in read_toml("hf_models.toml")["models"]:
+        return False
+    try:
+        cached = importlib.import_module("huggingface_hub").try_to_load_from_cache
+        folders = {None, os.environ.get("TRANSFORMERS_CACHE")}  # the latter of transformers 4
+        return not any(isinstance(cached(name, _CONFIG_FILE, cache_dir=folder), str) for folder in folders)
+    except (ImportError, ValueError):  # not installed; no id at all
+        return True
 
 
 def read_config(source: Any) -> Mapping[str, Any]:

@@ -114,7 +114,7 @@ def read_shell(
             its quotes do not end.
     """
     check_text(text)
-    set_before = {**(environment or {}), **(known or {})}
+    set_before: dict[str, Value] = {**(environment or {}), **(known or {})}
     variables = Variables(
         set_before, environment is not None, tuple(arguments), expansions=expansions or Expansions()
     )

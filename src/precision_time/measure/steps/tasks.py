@@ -195,9 +195,9 @@ def _spec(name: str) -> ModelSpec:
     """A model that no plan names: Hugging Face's where it has an owner, else timm's."""
     if "/" not in name:
         return ModelSpec(name=name, library="timm")
-    from ...workload.capture.huggingface import import_transformers
+    from ...workload.capture.huggingface import config_of
 
-    config = import_transformers().AutoConfig.from_pretrained(name)
+    config = config_of(name)
     head = (getattr(config, "architectures", None) or ["AutoModel"])[0]
     longest = getattr(config, "max_position_embeddings", None) or _MOST_TOKENS
     options = {key: value for key, value in config.to_diff_dict().items() if key != "model_type"}

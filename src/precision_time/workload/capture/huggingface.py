@@ -24,7 +24,7 @@ import torch
 from ...errors import CaptureError, MissingExtraError, PrecisionTimeError, UnknownNameError, shown
 from ..families.tables import read_toml
 from ..graph import OpGraph
-from ..hf_config import read_config
+from ..hf_config import is_absent_hub_id, read_config
 from .fold import fold_repeats
 from .recorder import CAPTURE_BATCH, record
 from .timm_models import import_torchvision
@@ -95,7 +95,12 @@ def config_of(source: str | Path) -> Any:
     if name in types:
         return transformers.AutoConfig.for_model(name)
     try:
-        return transformers.AutoConfig.from_pretrained(name, local_files_only=True)
+        if is_absent_hub_id(name):
+            raise OSError(f"{name} is not in the local cache")
+        with _offline():
+            return transformers.AutoConfig.from_pretrained(
+                name, local_files_only=True, trust_remote_code=False
+            )
     except (OSError, ValueError) as error:
         raise UnknownNameError(
             kind="Hugging Face model",
