@@ -112,6 +112,18 @@ def test_several_values_of_any_field_compete(planned):
     assert found.best.request["precision"] == found.best.precision
 
 
+def test_a_value_that_is_a_list_does_not_compete(planned):
+    steps = [
+        {"gpus": 8, "batch_size": 32, "step_time_s": 0.3},
+        {"gpus": 8, "batch_size": 16, "step_time_s": 0.2},
+    ]
+    moved = planned(devices="A100-SXM4-40GB", max_gpus=8, anchors=steps)
+    plain = planned(devices="A100-SXM4-40GB", max_gpus=8)
+    assert moved.counts.asked == plain.counts.asked
+    assert moved.best.step_time_s > 1.1 * plain.best.step_time_s  # slower than predicted, as was measured
+    assert [*moved.best.request["anchors"]] == steps
+
+
 def test_what_is_stated_of_the_run_counts(planned, found):
     best = planned(devices="A100-SXM4-40GB", market="spot", start_up="1h", reclaim_rate=1.0).best
     columns = found.columns()

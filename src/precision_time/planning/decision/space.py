@@ -350,8 +350,11 @@ def _fields(
     batch: int | None,
     own: Custom,
 ) -> dict[str, Any]:
+    # A list holds values that compete: a value that is one itself (inputs, anchors) is a tuple.
     found: dict[str, Any] = {
-        name: list(values) if len(values) > 1 else values[0] for name, values in axes.items()
+        name: list(values) if len(values) > 1 else tuple(value) if isinstance(value, list) else value
+        for name, values in axes.items()
+        for value in values[:1]
     }
     if not axes.get("precision"):
         found["precision"] = natural_precision(own.device(host.device))
