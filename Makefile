@@ -61,8 +61,8 @@ docs: $(VENV)/.dev ## Fill the generated blocks of README.md and docs/, draw the
 docs-check: $(VENV)/.dev ## Fail if a generated block is out of date
 	$(ENVIRONMENT) $(BIN)/python scripts/update_docs.py --check
 
-site: $(VENV)/.dev ## Build the documentation as a site in site/; broken links fail
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+site: $(VENV)/.dev ## Build the documentation as a site in site/; its warnings, such as broken links, fail
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(VENV)/.dev ## Measure this machine against the speed targets
 	$(ENVIRONMENT) $(BIN)/python benchmarks/run.py

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import shlex
 import subprocess
@@ -187,25 +188,61 @@ def test_the_demo_shows_every_job() -> None:
         assert re.search(rf"^{precision} .* ms", done.stdout, re.MULTILINE)
 
 
-@pytest.mark.nightly
-def test_the_site_builds_without_broken_links(tmp_path: Path) -> None:
+def built_site(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    """The site as `make site` builds it."""
     for name in ("mkdocs", "material", "mkdocstrings_handlers"):
         pytest.importorskip(name)
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "mkdocs",
-            "build",
-            "--strict",
-            "--quiet",
-            "--site-dir",
-            str(tmp_path / "site"),
-        ],
-        cwd=ROOT,
+    recipes = (ROOT / "Makefile").read_text()
+    [command] = re.findall(r"^\tNO_MKDOCS_2_WARNING=1 \$\(BIN\)/(mkdocs .*)$", recipes, re.M)
+    return subprocess.run(
+        [sys.executable, "-m", *command.split(), "--site-dir", str(site)],
+        cwd=root,
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+@pytest.mark.nightly
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    done = built_site(ROOT, tmp_path / "site")
     assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
     assert (tmp_path / "site" / "reference" / "python.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("planted", "said"),
+    [
+        ("[gone](no-such-page.md)", "no-such-page.md"),
+        ("[gone](other.md#nowhere)", "nowhere"),
+    ],
+)
+def test_a_broken_link_fails_the_site_and_is_shown(tmp_path: Path, planted: str, said: str) -> None:
+    stated = (ROOT / "mkdocs.yml").read_text()
+    for name, of_all in (("plugins", "plugins: []\n"), ("nav", "nav: [index.md, other.md]\n")):
+        stated = re.sub(rf"^{name}:\n(?:[ -].*\n)+", of_all, stated, flags=re.M)
+    (tmp_path / "mkdocs.yml").write_text(stated)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "other.md").write_text("# Other\n")
+    for text, code in (("[other](other.md#other)", 0), (planted, 1)):
+        (tmp_path / "docs" / "index.md").write_text(f"# Home\n\n{text}\n")
+        done = built_site(tmp_path, tmp_path / "site")
+        assert done.returncode == code, done.stderr
+    assert said in done.stderr
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    """What is not is a warning, which fails `make site`."""
+    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    named = re.findall(r"(\S+\.md)$", nav, re.M)
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert sorted(named) == sorted(page for page in pages if not page.startswith("examples/"))
+
+
+@pytest.mark.parametrize("name", [name for name in precision_time.__all__ if name[0].isupper()])
+def test_parameters_that_a_class_describes_are_those_it_takes(name: str) -> None:
+    """What it takes by `**options` alone is a warning of the page of the Python API."""
+    described = getattr(precision_time, name)
+    stated = re.findall(r"^ {4}(\w+): ", (inspect.getdoc(described) or "").partition("\nArgs:\n")[2], re.M)
+    assert not stated or stated == [*inspect.signature(described).parameters]

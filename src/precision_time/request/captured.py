@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import ConfigError, MissingExtraError, UnknownNameError
 from ..workload.graph import OpClass, OpGraph
 from ..workload.hf_config import is_absent_hub_id
-from ..workload.resolve import sizes_that_apply
+from ..workload.resolve import is_refused, sizes_that_apply
 from ..workload.tuning import Adapter, with_adapter
 from ..workload.workload import Workload
 from .schema import RequestFields
@@ -45,8 +45,10 @@ def capture_by_name(name: str, request: RequestFields, unknown: UnknownNameError
     """A model that does not ship, captured if timm or transformers are installed and know it.
 
     Raises:
-        UnknownNameError: `unknown`, if they are not or do not.
+        UnknownNameError: `unknown`, if they are not or do not, or if it is known that they cannot.
     """
+    if is_refused(name):
+        raise unknown
     if is_absent_hub_id(name):
         raise unknown.with_hint(_NOT_HERE)
     if importlib.util.find_spec("torch") is None:

@@ -68,6 +68,11 @@ class _Shared(Operations):
             "follow_redirects": False,
             "transport": transport,
         }
+        self._open()
+
+    def _open(self) -> None:
+        """Make what holds the connections."""
+        raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.talk.url}>"
@@ -127,8 +132,7 @@ class Client(_Shared):
         say: Is told, once, what a user should know; None for a Python warning.
     """
 
-    def __init__(self, url: str, **options: Any) -> None:
-        super().__init__(url, **options)
+    def _open(self) -> None:
         self._http: httpx2.Client = _http().Client(**self._options)
 
     def run(self, talk: Talk[T]) -> T:
@@ -204,8 +208,7 @@ class AsyncClient(_Shared):
         say: Is told, once, what a user should know; None for a Python warning.
     """
 
-    def __init__(self, url: str, **options: Any) -> None:
-        super().__init__(url, **options)
+    def _open(self) -> None:
         self._http: httpx2.AsyncClient = _http().AsyncClient(**self._options)
 
     async def run(self, talk: Talk[T]) -> T:

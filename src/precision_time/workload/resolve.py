@@ -29,6 +29,7 @@ from .families.tables import (
     preset,
     preset_of,
     task_rule,
+    unsupported,
     unsupported_table,
     variant_of,
     variant_sizes,
@@ -448,17 +449,34 @@ def _from_zoo(model: str, sizes: Mapping[str, Any], training: _Training) -> Work
 def _unknown(model: str) -> UnknownNameError:
     """What is known of the same kind, and why a model that was met cannot be built."""
     usual = canonical_name(model)
-    reason = unsupported_table().get(usual, "")
+    met = unsupported(usual)
+    if met:
+        return UnknownNameError(
+            kind="model",
+            name=model,
+            known=(),
+            nearest=(),
+            hint=f"It cannot be built by its name: {met['why']} To fix: name a module of your own as "
+            "file.py:object (guide: docs/guides/own-model.md).",
+        )
     kind, nearest = _nearest(usual)
     return UnknownNameError(
         kind="model",
         name=model,
         known=(),
         nearest=nearest,
-        hint=(f"It cannot be built: {reason} " if reason else "")
-        + f"To fix: `precision-time models{f' --search {kind}' if kind else ''}` lists the known ones; or "
+        hint=f"To fix: `precision-time models{f' --search {kind}' if kind else ''}` lists the known ones; or "
         "pass sizes (hidden, layers, heads) for a language model, or your own module.",
     )
+
+
+def is_refused(model: str) -> bool:
+    """Whether a name is known to stand for nothing that can be built: no package need be asked for it.
+
+    A name of a hub, `organization/model`, may be in the user's own cache.
+    """
+    met = unsupported(canonical_name(model))
+    return bool(met) and "captured" not in met and "/" not in model
 
 
 @lru_cache(maxsize=256)
@@ -530,7 +548,7 @@ def search_models(words: str) -> tuple[ModelInfo, ...]:
     ]
     if found:
         return tuple(found)
-    near = {canonical_name(name) for name in _unknown(words).nearest}
+    near = {canonical_name(name) for name in _nearest(canonical_name(words))[1]}
     return tuple(info for info in known_models() if normalize(info.name) in near)
 
 

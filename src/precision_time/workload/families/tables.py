@@ -159,6 +159,21 @@ def unsupported_table() -> Mapping[str, str]:
     return {normalize(name): why for name, why in read_toml("unsupported.toml")["reasons"].items()}
 
 
+@cache
+def _unsupported_kinds() -> tuple[tuple[re.Pattern[str], Mapping[str, Any]], ...]:
+    return tuple((re.compile(kind["pattern"]), kind) for kind in read_toml("unsupported.toml")["kind"])
+
+
+def unsupported(name: str) -> Mapping[str, Any]:
+    """Why a normalised name that no table holds cannot be built (`why`), where that is known; else empty.
+
+    `captured` is the package that has a module of it, which can be captured.
+    """
+    if (why := unsupported_table().get(name)) is not None:
+        return {"why": why}
+    return next((kind for pattern, kind in _unsupported_kinds() if pattern.fullmatch(name)), {})
+
+
 def variant_sizes(name: str) -> tuple[str, ...]:
     """Sizes that choose between the graphs of a normalized model name."""
     rules = read_toml("variants.toml").get(name, ())
