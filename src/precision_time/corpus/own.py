@@ -25,7 +25,7 @@ from ..errors import ConfigError, CorpusError, PrecisionTimeError, in_one_line
 from ..hardware.catalog import get_device
 from ..hardware.custom import BESIDE, hardware_beside
 from ..hardware.device_table import catalog_name
-from ..io import write_atomically
+from ..io import open_input, open_input_text, read_input, write_atomically
 from ..request.request import Request
 from ..request.schema import ALIASES, ANCHOR_TIMES, LayoutOptions, RequestFields
 from ..workload.graph import OpGraph, graph_from_json, graph_to_json
@@ -327,7 +327,7 @@ def is_database(path: Path, *, of_measurements: bool = False) -> bool:
         CorpusError: If it cannot be read.
     """
     try:
-        with path.open("rb") as file:
+        with open_input(path, most_bytes=None) as file:
             head = file.read(_APPLICATION.stop)
             kind = head[_APPLICATION] == _MEASUREMENTS or not of_measurements
             return head.startswith(_SQLITE) and kind
@@ -342,7 +342,7 @@ def header_of(path: Path) -> list[str]:
         CorpusError: If it is none.
     """
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with open_input_text(path, encoding="utf-8-sig", newline="") as file:
             return next(csv.reader(file), [])
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise CorpusError(f"{path} is not a CSV file: {error}. To fix: name a CSV or a store.") from error
@@ -358,7 +358,7 @@ def read_graphs(path: Path) -> dict[str, OpGraph]:
     if not file.is_file():
         return {}
     try:
-        stated = json.loads(file.read_text(encoding="utf-8"))
+        stated = json.loads(read_input(file))
         return {str(name): graph_from_json(graph) for name, graph in stated.items()}
     except (OSError, ValueError, AttributeError, PrecisionTimeError) as error:
         raise CorpusError(f"{file} cannot be read: {error}. To fix: measure again, or remove it.") from error
