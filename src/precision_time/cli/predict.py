@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -10,7 +11,15 @@ import typer
 
 from ..errors import ConfigError
 from .options import NOTHING_FITS, EmitOption, JsonOption, MemoryTimelineOption, ModelArgument, output_file
-from .output import message, page_width, progress, write_json, write_launch_config, write_renderable
+from .output import (
+    message,
+    page_width,
+    progress,
+    progress_bar,
+    write_json,
+    write_launch_config,
+    write_renderable,
+)
 from .remote import Server, chosen
 from .request_options import request_options, requests_of, requests_of_jobs
 
@@ -88,6 +97,7 @@ def predict(
     """
     if (model is None) == (jobs is None):
         raise ConfigError("predict takes a MODEL or --jobs FILE. To fix: precision-time predict resnet50.")
+    from ..predict.api import predict_each
     from ..predict.compare import answer_all
     from ..predict.table import check_table_path, is_page, render_table, rows_of, sorted_rows, write_table
     from ..request.fields import pairs_of
@@ -104,8 +114,14 @@ def predict(
         check_memory_path(memory_timeline)
     server = chosen(memory_timeline=memory_timeline, emit=emit)
     asked = requests_of(str(model), fields) if jobs is None else requests_of_jobs(jobs, fields)
-    with progress(f"Predicting {model or jobs}"):
-        found = answer_all(asked, strict=jobs is None, each=None if server is None else server.answer_each)
+    each = None if server is None else server.answer_each
+    if jobs is None or each is not None:
+        with progress(f"Predicting {model or jobs}"):
+            found = answer_all(asked, strict=jobs is None, each=each)
+    else:
+        with progress_bar(f"different jobs of {jobs.name}", lines=True) as show:
+            told = partial(predict_each, progress=lambda done, total: show(done, total, ""))
+            found = answer_all(asked, strict=False, each=told)
     rows = rows_of(found, baseline=pairs_of(baseline) if baseline else None)
     if sort is not None:
         rows = sorted_rows(rows, sort)

@@ -49,6 +49,8 @@ BESIDES = frozenset({"source", "source_ref", "run_id", "notes", "quality", "sync
 """Columns that a table of requests may have, and that are not part of one."""
 _SHORTEST_S, _LONGEST_S = 1e-9, 1e9
 """Of a step: a cycle of a processor, and thirty years. Beyond, errors of predictions are no numbers."""
+_MOST_REMEMBERED = 1000
+"""Jobs of rows."""
 _MOST_UNREAD, _UNREAD = 20, "a cell of another line breaks its rule"
 """Lines with a broken cell that are named, and what is said of all others."""
 _OF_A_CAMPAIGN = frozenset({"num_workers", "batch_per_worker"})
@@ -61,6 +63,8 @@ class Beside:
     hardware: Path | Mapping[str, Any] | None = None
     """File of the devices, or its tables."""
     graphs: Mapping[str, OpGraph] = field(default_factory=dict)
+    jobs: dict[Any, Job] = field(default_factory=dict, compare=False, repr=False)
+    """Those of the last rows by the cells that say them: repeats of a configuration are looked up once."""
 
     @classmethod
     def of(cls, path: Path) -> Beside:
@@ -401,15 +405,22 @@ def _of_request(row: Row, device: str | None, beside: Beside) -> OwnStep:
             if model not in beside.graphs:
                 check_named_in_data(model)
             stated["model"] = beside.graphs.get(model, model)
-        request = Request.of({**stated, "custom": beside.hardware})
+        said = (device, *(item for item in row.cells.items() if item[1] and item[0] in STEP_FIELDS))
+        job = beside.jobs.get(said)
+        request = Request.of({**stated, "custom": beside.hardware}) if job is None else None
     except ConfigError as error:
         raise CorpusError(f"{row.path}, line {row.number}: {error}") from None
     if measured_s is None and rate is None:
         return OwnStep(row=row, reason="no step time")
-    try:
-        job = request.resolve(named_only=True)
-    except PrecisionTimeError as error:
-        return _unpriced(row, measured_s, unsupported(request, error), str(stated.get("device")), model)
+    if job is None:
+        assert request is not None
+        try:
+            job = request.resolve(named_only=True)
+        except PrecisionTimeError as error:
+            return _unpriced(row, measured_s, unsupported(request, error), str(stated.get("device")), model)
+        if len(beside.jobs) >= _MOST_REMEMBERED:
+            beside.jobs.clear()
+        beside.jobs[said] = job
     if measured_s is None:
         samples = job.layout.global_batch_size / job.workload.rows_per_sample
         measured_s = float(samples / rate) if rate else None
