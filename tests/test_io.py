@@ -173,7 +173,7 @@ OPEN_THEMSELVES = {
             "plugins.py",
             "ray_executor.py",
             "server/routes/page.py",
-            "workload/zoo.py",
+            *("workload/zoo.py", "planning/precisions/risk.py"),
         ),
     ),
     "made by this package in a place of its own": (

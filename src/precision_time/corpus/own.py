@@ -108,7 +108,7 @@ class UnresolvedStep:
             measured_s = found.measured_s
             if measured_s is None or _SHORTEST_S <= measured_s <= _LONGEST_S:
                 return found
-            error = CorpusError(
+            error: PrecisionTimeError = CorpusError(
                 f"{measured_s:g} s are no time of a step. The rule: {_SHORTEST_S:g} to {_LONGEST_S:g} s. "
                 "To fix: check the time or the rate; they are in seconds and in samples per second."
             )

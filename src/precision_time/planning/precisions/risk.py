@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import UnknownNameError
-from ...io import packaged_toml, read_input
+from ...io import packaged_toml
 from ...precision.policy import DType
 from ...workload.workload import Workload
 from .groups import LayerGroup
@@ -276,7 +276,7 @@ def _table() -> Mapping[tuple[str, str, str, str], Risk]:
     if not path.is_file():
         return {}
     rows: dict[tuple[str, str, str, str], list[Mapping[str, str]]] = {}
-    for row in csv.DictReader(read_input(path).splitlines()):
+    for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
         key = (row["kind"], row["layer_group"], row["precision"], row["recipe"])
         rows.setdefault(key, []).append(row)
     return {key: _mean(some) for key, some in rows.items()}
