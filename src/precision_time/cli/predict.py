@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -97,7 +96,6 @@ def predict(
     """
     if (model is None) == (jobs is None):
         raise ConfigError("predict takes a MODEL or --jobs FILE. To fix: precision-time predict resnet50.")
-    from ..predict.api import predict_each
     from ..predict.compare import answer_all
     from ..predict.table import check_table_path, is_page, render_table, rows_of, sorted_rows, write_table
     from ..request.fields import pairs_of
@@ -120,8 +118,7 @@ def predict(
             found = answer_all(asked, strict=jobs is None, each=each)
     else:
         with progress_bar(f"different jobs of {jobs.name}", lines=True) as show:
-            told = partial(predict_each, progress=lambda done, total: show(done, total, ""))
-            found = answer_all(asked, strict=False, each=told)
+            found = answer_all(asked, strict=False, progress=lambda done, total: show(done, total, ""))
     rows = rows_of(found, baseline=pairs_of(baseline) if baseline else None)
     if sort is not None:
         rows = sorted_rows(rows, sort)
