@@ -178,3 +178,78 @@ def test_files_get_their_names_by_the_one_writer() -> None:
     )
     found = {path.name for path in SOURCES if renamed.search(path.read_text("utf-8"))}
     assert found == {"io.py", "registry.py"}
+
+
+OPENED = re.compile(r"(?<![\w.])open\(|\.read_text\(|\.read_bytes\(|(?<!\bos)\.open\(")
+OPEN_THEMSELVES = {
+    "of the package, of the system or of Python": (
+        *("corpus/famous_runs.py", "executor.py", "hardware/inventory_local.py", "measure/device.py"),
+        *(
+            "measure/processor.py",
+            "plugins.py",
+            "ray_executor.py",
+            "server/routes/page.py",
+            *("workload/zoo.py", "planning/precisions/risk.py"),
+        ),
+    ),
+    "made by this package in a place of its own": (
+        *("array_file.py", "measure/launchers/epoch_end.py", "measure/store.py", "online/offer.py"),
+        *("integrations/slurm/submissions.py", "predict/streaming.py", "server/operations.py"),
+        *("server/uploads.py", "testing/stores.py", "workload/capture/sources.py", "io.py"),
+    ),
+    "logs, after a check that they are regular": (
+        *("integrations/importers/bounded.py", "integrations/importers/lines.py"),
+    ),
+}
+"""By why they do."""
+
+
+def test_files_of_users_are_opened_in_one_place() -> None:
+    """But by studies and published predictors, which have files of their own (`evaluation`, `papers`)."""
+    root = Path(precision_time.__file__).parent
+    known = {name for names in OPEN_THEMSELVES.values() for name in names}
+    found = set()
+    for path in SOURCES:
+        lines = (line for line in path.read_text("utf-8").splitlines() if "files(__package__)" not in line)
+        name = path.relative_to(root).as_posix()
+        if not name.startswith(("evaluation/", "papers/")) and any(map(OPENED.search, lines)):
+            found.add(name)
+    assert found <= known, f"{sorted(found - known)}: open files of users by io.open_input"
+    assert found == known, f"{sorted(known - found)} open none any more: take them from the list"
+
+
+@pytest.mark.parametrize("kind", ["fifo", "zero", "pipe", "folder", "long"])
+def test_only_regular_files_of_bounded_length_are_read(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "given.txt"
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "zero":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "long":
+        with path.open("wb") as file:
+            file.truncate(io.MOST_INPUT_BYTES + 1)
+    else:  # what a shell names in the place of <(command)
+        reads, writes = os.pipe()
+        path = Path(f"/dev/fd/{reads}")
+    words = {"folder": "directory", "long": "larger than 512 MiB"}.get(kind, "no regular file.*named? -")
+    for read in (io.read_input, io.read_input_bytes, io.open_input, io.open_input_text):
+        with pytest.raises(OSError, match=words):
+            read(path)
+    if kind == "pipe":
+        os.close(reads)
+        os.close(writes)
+
+
+def test_regular_files_are_read_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "given.txt"
+    path.write_bytes(b"\xef\xbb\xbfa\r\nb\n")
+    assert io.read_input(path, encoding="utf-8-sig") == path.read_text("utf-8-sig") == "a\nb\n"
+    assert io.read_input_bytes(path) == path.read_bytes()
+    with io.open_input_text(path, newline="") as file:
+        assert [*file] == ["\ufeffa\r\n", "b\n"]
+    with pytest.raises(FileNotFoundError):
+        io.open_input(tmp_path / "none")
+    with io.open_input(path, most_bytes=None) as file:
+        assert not os.get_inheritable(file.fileno())

@@ -12,8 +12,9 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from .errors import ConfigError, OutputError
 
@@ -21,6 +22,8 @@ HOME_VARIABLE = "PRECISION_TIME_HOME"
 COMPILED = "tables.json"
 """The shipped TOML files once more, as JSON; written when the package is installed (`hatch_build.py`)."""
 _NOT_SOURCE = frozenset({"__pycache__"})
+MOST_INPUT_BYTES = 2**29
+"""Of a user's file that is read as a whole."""
 _STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")
 """Names of what is already open: a pipe, or a file that the shell goes on writing to."""
 _WRITE_THROUGH = -1
@@ -143,6 +146,65 @@ def _part_of(part: Path) -> tuple[int, bool]:
         with contextlib.suppress(OSError):  # not on every file system
             return os.open(part.parent, os.O_WRONLY | os.O_TMPFILE, 0o666), False
     return os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), True  # less the umask
+
+
+def open_input(path: str | Path, *, most_bytes: int | None = MOST_INPUT_BYTES) -> BinaryIO:
+    """A file of a user's, open for reading: every one is opened here.
+
+    A pipe without a writer would never open, and a device such as /dev/zero never end. So neither is opened:
+    nor is what a shell puts in the place of `<(command)`, which could be read only once.
+
+    Args:
+        path: The file.
+        most_bytes: A larger one is refused; None for what is read piece by piece.
+
+    Raises:
+        OSError: If it cannot be opened, is no regular file, or too large; `strerror` says so.
+    """
+    _check_input(os.stat(path), path, most_bytes)
+    # What a name stands for can change in between.
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        _check_input(os.fstat(handle), path, most_bytes)
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def _check_input(found: os.stat_result, path: str | Path, most_bytes: int | None) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(found.st_mode):
+        text = "it is no regular file: save what a pipe gives first, or name - where a command takes that"
+        raise OSError(errno.EINVAL, text, str(path))
+    if most_bytes is not None and found.st_size > most_bytes:
+        raise OSError(errno.EFBIG, f"it is larger than {most_bytes // 2**20} MiB", str(path))
+
+
+def open_input_text(
+    path: str | Path,
+    *,
+    encoding: str = "utf-8",
+    errors: str = "strict",
+    newline: str | None = None,
+    most_bytes: int | None = MOST_INPUT_BYTES,
+) -> TextIOWrapper:
+    """As `open_input`, for text; arguments as `open` has them."""
+    file = open_input(path, most_bytes=most_bytes)
+    return TextIOWrapper(file, encoding=encoding, errors=errors, newline=newline)
+
+
+def read_input(path: str | Path, *, encoding: str = "utf-8", errors: str = "strict") -> str:
+    """The text of a file of a user's; errors as `open_input`, and UnicodeDecodeError."""
+    with open_input_text(path, encoding=encoding, errors=errors) as file:
+        return file.read()
+
+
+def read_input_bytes(path: str | Path) -> bytes:
+    """The content of a file of a user's; errors as `open_input`."""
+    with open_input(path) as file:
+        return file.read()
 
 
 def table_cell(text: str) -> str:

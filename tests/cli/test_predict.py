@@ -65,7 +65,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
         answer = answer_for(request.precision or "bf16-mixed", request.batch_size or default_batch)
         return replace(answer, request=request.to_dict())
 
-    monkeypatch.setattr("precision_time.predict.compare.predict_each", lambda some: [*map(fake, some)])
+    monkeypatch.setattr("precision_time.predict.compare.predict_each", lambda some, **_: [*map(fake, some)])
     return requests
 
 

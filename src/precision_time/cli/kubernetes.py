@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import ConfigError
-from ..io import write_atomically
+from ..io import open_input, write_atomically
 from ..planning.run.schema import RunOptions
 from .options import JsonOption, complete_model
 from .output import message, progress_bar, write_json
@@ -125,7 +125,7 @@ def _text(file: Path) -> str:
         if str(file) == "-":
             found = sys.stdin.buffer.read(MOST_BYTES + 1)
         else:
-            with file.open("rb") as stream:
+            with open_input(file) as stream:
                 found = stream.read(MOST_BYTES + 1)
         if len(found) > MOST_BYTES:
             raise ConfigError(f"{file} is larger than {MOST_BYTES // 2**20} MiB. To fix: split it.")

@@ -10,7 +10,15 @@ import typer
 
 from ..errors import ConfigError
 from .options import NOTHING_FITS, EmitOption, JsonOption, MemoryTimelineOption, ModelArgument, output_file
-from .output import message, page_width, progress, write_json, write_launch_config, write_renderable
+from .output import (
+    message,
+    page_width,
+    progress,
+    progress_bar,
+    write_json,
+    write_launch_config,
+    write_renderable,
+)
 from .remote import Server, chosen
 from .request_options import request_options, requests_of, requests_of_jobs
 
@@ -105,8 +113,13 @@ def predict(
         check_memory_path(memory_timeline)
     server = chosen(memory_timeline=memory_timeline, emit=emit)
     asked = requests_of(str(model), fields) if jobs is None else requests_of_jobs(jobs, fields)
-    with progress(f"Predicting {model or jobs}"):
-        found = answer_all(asked, strict=jobs is None, each=None if server is None else server.answer_each)
+    each = None if server is None else server.answer_each
+    if jobs is None or each is not None:
+        with progress(f"Predicting {model or jobs}"):
+            found = answer_all(asked, strict=jobs is None, each=each)
+    else:
+        with progress_bar(f"different jobs of {jobs.name}", lines=True) as show:
+            found = answer_all(asked, strict=False, progress=lambda done, total: show(done, total, ""))
     rows = rows_of(found, baseline=pairs_of(baseline) if baseline else None)
     if sort is not None:
         rows = sorted_rows(rows, sort)

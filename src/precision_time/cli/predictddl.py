@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import CatalogError, ConfigError
-from ..io import write_atomically
+from ..io import read_input, write_atomically
 from ..papers.predictddl.contract import FIELDS
 from .options import JsonOption, ModelArgument, complete_words
 from .output import message, progress, write_json, write_rows
@@ -583,9 +583,7 @@ def _collected(
 
 def _text(path: str) -> str:
     try:
-        return (
-            typer.get_text_stream("stdin").read() if path == "-" else Path(path).read_text(encoding="utf-8")
-        )
+        return typer.get_text_stream("stdin").read() if path == "-" else read_input(path)
     except (OSError, ValueError) as error:
         raise CatalogError(
             f"{path!r} cannot be read ({error}). To fix: give an existing text file."

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import ConfigError, required_module
+from ..io import read_input
 from .options import JsonOption
 from .output import message, write_json
 
@@ -124,7 +125,7 @@ def serve(
             "port": port or _free_port(host),
             "workers": workers,
             "store": store,
-            "tokens": None if tokens is None else tuple(tokens.read_text(encoding="utf-8").split()),
+            "tokens": None if tokens is None else tuple(read_input(tokens).split()),
             "cors_origins": tuple(cors or ()),
             "allowed_hosts": tuple(allowed_host or ()),
             "max_jobs": max_jobs,

@@ -25,7 +25,7 @@ from ..errors import ConfigError, CorpusError, PrecisionTimeError, in_one_line
 from ..hardware.catalog import get_device
 from ..hardware.custom import BESIDE, hardware_beside
 from ..hardware.device_table import catalog_name
-from ..io import write_atomically
+from ..io import open_input, open_input_text, read_input, write_atomically
 from ..request.request import Request
 from ..request.schema import ALIASES, ANCHOR_TIMES, LayoutOptions, RequestFields
 from ..workload.graph import OpGraph, graph_from_json, graph_to_json
@@ -49,6 +49,8 @@ BESIDES = frozenset({"source", "source_ref", "run_id", "notes", "quality", "sync
 """Columns that a table of requests may have, and that are not part of one."""
 _SHORTEST_S, _LONGEST_S = 1e-9, 1e9
 """Of a step: a cycle of a processor, and thirty years. Beyond, errors of predictions are no numbers."""
+_MOST_REMEMBERED = 1000
+"""Jobs of rows."""
 _MOST_UNREAD, _UNREAD = 20, "a cell of another line breaks its rule"
 """Lines with a broken cell that are named, and what is said of all others."""
 _OF_A_CAMPAIGN = frozenset({"num_workers", "batch_per_worker"})
@@ -61,6 +63,8 @@ class Beside:
     hardware: Path | Mapping[str, Any] | None = None
     """File of the devices, or its tables."""
     graphs: Mapping[str, OpGraph] = field(default_factory=dict)
+    jobs: dict[Any, Job] = field(default_factory=dict, compare=False, repr=False)
+    """Those of the last rows by the cells that say them: repeats of a configuration are looked up once."""
 
     @classmethod
     def of(cls, path: Path) -> Beside:
@@ -104,7 +108,7 @@ class UnresolvedStep:
             measured_s = found.measured_s
             if measured_s is None or _SHORTEST_S <= measured_s <= _LONGEST_S:
                 return found
-            error = CorpusError(
+            error: PrecisionTimeError = CorpusError(
                 f"{measured_s:g} s are no time of a step. The rule: {_SHORTEST_S:g} to {_LONGEST_S:g} s. "
                 "To fix: check the time or the rate; they are in seconds and in samples per second."
             )
@@ -327,7 +331,7 @@ def is_database(path: Path, *, of_measurements: bool = False) -> bool:
         CorpusError: If it cannot be read.
     """
     try:
-        with path.open("rb") as file:
+        with open_input(path, most_bytes=None) as file:
             head = file.read(_APPLICATION.stop)
             kind = head[_APPLICATION] == _MEASUREMENTS or not of_measurements
             return head.startswith(_SQLITE) and kind
@@ -342,7 +346,7 @@ def header_of(path: Path) -> list[str]:
         CorpusError: If it is none.
     """
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with open_input_text(path, encoding="utf-8-sig", newline="") as file:
             return next(csv.reader(file), [])
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise CorpusError(f"{path} is not a CSV file: {error}. To fix: name a CSV or a store.") from error
@@ -358,7 +362,7 @@ def read_graphs(path: Path) -> dict[str, OpGraph]:
     if not file.is_file():
         return {}
     try:
-        stated = json.loads(file.read_text(encoding="utf-8"))
+        stated = json.loads(read_input(file))
         return {str(name): graph_from_json(graph) for name, graph in stated.items()}
     except (OSError, ValueError, AttributeError, PrecisionTimeError) as error:
         raise CorpusError(f"{file} cannot be read: {error}. To fix: measure again, or remove it.") from error
@@ -401,15 +405,22 @@ def _of_request(row: Row, device: str | None, beside: Beside) -> OwnStep:
             if model not in beside.graphs:
                 check_named_in_data(model)
             stated["model"] = beside.graphs.get(model, model)
-        request = Request.of({**stated, "custom": beside.hardware})
+        said = (device, *(item for item in row.cells.items() if item[1] and item[0] in STEP_FIELDS))
+        job = beside.jobs.get(said)
+        request = Request.of({**stated, "custom": beside.hardware}) if job is None else None
     except ConfigError as error:
         raise CorpusError(f"{row.path}, line {row.number}: {error}") from None
     if measured_s is None and rate is None:
         return OwnStep(row=row, reason="no step time")
-    try:
-        job = request.resolve(named_only=True)
-    except PrecisionTimeError as error:
-        return _unpriced(row, measured_s, unsupported(request, error), str(stated.get("device")), model)
+    if job is None:
+        assert request is not None
+        try:
+            job = request.resolve(named_only=True)
+        except PrecisionTimeError as error:
+            return _unpriced(row, measured_s, unsupported(request, error), str(stated.get("device")), model)
+        if len(beside.jobs) >= _MOST_REMEMBERED:
+            beside.jobs.clear()
+        beside.jobs[said] = job
     if measured_s is None:
         samples = job.layout.global_batch_size / job.workload.rows_per_sample
         measured_s = float(samples / rate) if rate else None

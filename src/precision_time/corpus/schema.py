@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CorpusError, nearest_names, shown
-from ..io import packaged_toml
+from ..io import open_input_text, packaged_toml
 from ..request.schema import ALIASES
 
 _TABLE = packaged_toml(__package__, "data/columns.toml")
@@ -160,7 +160,7 @@ def read_raw_rows(path: str | Path, *, required: bool = False) -> Iterator[Row]:
     """
     name = str(path)
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
+        with open_input_text(path, encoding="utf-8-sig", newline="") as file:
             yield from rows_of_lines(file, name, required=required)
     except OSError as error:
         raise CorpusError(

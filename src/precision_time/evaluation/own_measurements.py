@@ -22,6 +22,7 @@ from ..io import table_cell, write_atomically
 from ..learn.artifact import TrainedPredictor, shipped_predictor
 from ..learn.metrics import ErrorSummary
 from ..learn.serving import predict_step_times
+from ..request.schema import ANCHOR_TIMES
 
 ADDED_COLUMNS = (
     "measured_step_time_s",
@@ -175,7 +176,8 @@ def _scored(
 
     def likeness(index: int) -> tuple[str, ...]:
         cells = steps[index].row.cells
-        return tuple(cells.get(name, "") for name in _ALIKE)
+        others = (text for name, text in cells.items() if name not in ANCHOR_TIMES)
+        return (*(cells.get(name, "") for name in _ALIKE), *others)
 
     order = sorted(range(len(steps)), key=likeness)
     # The processes are forked from this one, which has read the shipped predictor.
@@ -210,8 +212,11 @@ def score_steps(steps: Sequence[OwnStep], predictor: TrainedPredictor, *, covera
     jobs = [step.job for step in steps if step.job is not None]
     if not jobs:
         return scored
-    times = predict_step_times(jobs, predictor, coverage=coverage)
-    predicted = iter(np.stack([times.step_time_s, times.low_s, times.high_s], axis=1).tolist())
+    distinct = {id(job): job for job in jobs}  # repeats of a configuration share theirs
+    times = predict_step_times([*distinct.values()], predictor, coverage=coverage)
+    numbers = np.stack([times.step_time_s, times.low_s, times.high_s], axis=1).tolist()
+    by_job = dict(zip(distinct, numbers, strict=True))
+    predicted = iter([by_job[id(job)] for job in jobs])
     names = ("predicted_s", "low_s", "high_s")
     return [
         item if step.job is None else replace(item, **dict(zip(names, next(predicted), strict=True)))

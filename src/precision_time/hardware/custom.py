@@ -12,7 +12,7 @@ from typing import Any
 
 from ..barrier import check_may_read
 from ..errors import CatalogError
-from ..io import write_atomically
+from ..io import read_input, write_atomically
 from ..units import GIGA
 from .device import Device, Fabric, Link
 from .device_table import canonical_device, folded, get_device
@@ -104,7 +104,7 @@ def copy_hardware(measured: Path, to: Path) -> None:
     """Keep the description of the devices of measured steps beside what was made of them."""
     beside = hardware_beside(measured)
     if beside is not None and beside != to.with_suffix(BESIDE):
-        write_atomically(to.with_suffix(BESIDE), beside.read_text(encoding="utf-8"))
+        write_atomically(to.with_suffix(BESIDE), read_input(beside))
 
 
 def load_custom(given: str | Path | Mapping[str, Any]) -> Custom:

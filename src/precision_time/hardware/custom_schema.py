@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from ..errors import CatalogError, validation_problems
-from ..io import read_yaml
+from ..io import read_input, read_yaml
 from ..units import GIGA, TERA
 from .device_table import SCALED
 from .links import known_fabrics, known_networks, parse_network
@@ -200,7 +200,7 @@ def read(path: Path) -> CustomFile:
             named with its rule and value.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_input(path)
         is_yaml = path.suffix.lower() in (".yaml", ".yml")
         content = (read_yaml(text) or {}) if is_yaml else tomllib.loads(text)
     except (OSError, ValueError, RecursionError) as error:

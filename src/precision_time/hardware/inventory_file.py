@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import CatalogError, validation_problems
-from ..io import read_yaml
+from ..io import read_input, read_yaml
 from ..units import GIBI, GIGA
 from .inventory import MOST_NODES, ClusterResources, NodeResources, resources
 from .inventory_slurm import expand_hostlist
@@ -64,7 +64,7 @@ def read_inventory(path: str | Path) -> ClusterResources:
     """
     file = Path(path)
     try:
-        content = read_yaml(file.read_text(encoding="utf-8"))
+        content = read_yaml(read_input(file))
     except (OSError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise CatalogError(

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import ConfigError, PrecisionTimeError, UnknownNameError, shown
 from ..hardware.nodes import get_node_type
+from ..io import read_input
 from ..planning.energy.grid import intensity
 from ..planning.money.accelerators import listed_device
 from ..planning.money.offers import Market, Offer, offers
@@ -263,7 +264,7 @@ def files_below(folder: Path) -> Callable[[str], str | None]:
         if not path.is_relative_to(root) or not path.is_file() or path.stat().st_size > _MOST_BYTES:
             return None
         try:
-            return path.read_text(encoding="utf-8")
+            return read_input(path)
         except (OSError, UnicodeDecodeError):
             return None
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
-from ..io import read_yaml_documents
+from ..io import open_input, read_yaml_documents
 from .cloud_tasks import files_below
 from .estimate import JobEstimate
 
@@ -67,7 +67,7 @@ def read_text(path: Path) -> str:
         ConfigError: If it cannot be read, is too large, or is no text.
     """
     try:
-        with path.open("rb") as file:
+        with open_input(path) as file:
             content = file.read(MOST_BYTES + 1)
         if len(content) <= MOST_BYTES:
             return content.decode("utf-8-sig")

@@ -26,7 +26,7 @@ from ..array_file import mapped, packed, unpacked
 from ..corpus.measurement import Measurement
 from ..cost.job import Stack
 from ..errors import NotFittedError
-from ..io import write_atomically
+from ..io import read_input, read_input_bytes, write_atomically
 from .calibration.process import Process
 from .intervals import IntervalModel
 from .novelty import RunIndex, TrainingSet
@@ -168,10 +168,10 @@ def _load(folder: Path, *, own: bool) -> TrainedPredictor:
     remedy = f"To fix: train it again, precision-time train --out {folder}" if own else "To fix: reinstall"
     remedy += f"; or leave out --predictor and {PREDICTOR_VARIABLE}." if own else " the package."
     try:
-        card = json.loads((folder / _CARD).read_text(encoding="utf-8"))
+        card = json.loads(read_input(folder / _CARD))
         _check_versions(card, own=own)
         arrays_path = folder / Path(card.get("arrays", {}).get("file", _ARRAYS)).name
-        content = arrays_path.read_bytes() if own else b""
+        content = read_input_bytes(arrays_path) if own else b""
         if own and hashlib.sha256(content).hexdigest() != card["arrays"]["sha256"]:
             raise NotFittedError(f"{arrays_path.name} is not the file that its card names")
         arrays, _ = unpacked(content) if own else mapped(arrays_path)

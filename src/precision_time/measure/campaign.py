@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from ..errors import ConfigError, validation_problems
-from ..io import read_yaml
+from ..io import read_input, read_yaml
 from ..units import GIGA
 from .steps.catalog import GPU_PRECISIONS, check_model, digits_sizes, optimizer_of
 from .trial import TrainingTrial, WorkerGroup
@@ -158,7 +158,7 @@ def load_campaign(path: str | Path) -> Campaign:
         UnknownNameError: If a model is unknown.
     """
     try:
-        content = read_yaml(Path(path).read_text(encoding="utf-8"))
+        content = read_yaml(read_input(path))
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"The campaign {path} cannot be read: {' '.join(str(error).split())}. To fix: name a YAML file."

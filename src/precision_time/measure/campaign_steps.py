@@ -19,7 +19,7 @@ from ..corpus.own import STEPS, header_of, is_database, write_graphs
 from ..errors import CaptureError, MissingExtraError, PrecisionTimeError, UnknownNameError
 from ..hardware.catalog import get_device
 from ..hardware.custom import BESIDE, Custom, copy_hardware, hardware_beside, load_custom
-from ..io import write_atomically
+from ..io import open_input_text, read_input, write_atomically
 from ..workload.graph import OpGraph
 from .describe import describe
 from .device import find_device, import_torch
@@ -57,7 +57,7 @@ def write_steps(
     write_atomically(to, text)
     write_graphs(to, graphs)
     if devices is not None:
-        write_atomically(to.with_suffix(BESIDE), devices.read_text(encoding="utf-8"))
+        write_atomically(to.with_suffix(BESIDE), read_input(devices))
     elif to != store:
         copy_hardware(store, to)
     return count, Counter(reason for result in results if (reason := why_left_out(result, graphs)))
@@ -74,7 +74,7 @@ def unknown_devices(steps: Path) -> Counter[str]:
         except UnknownNameError:
             return False
 
-    with steps.open(encoding="utf-8", newline="") as file:
+    with open_input_text(steps, newline="") as file:
         named = Counter(row["device"] for row in csv.DictReader(file))
     return Counter({name: count for name, count in named.items() if not known(name)})
 

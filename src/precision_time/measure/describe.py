@@ -15,7 +15,7 @@ from .. import __version__
 from ..errors import ConfigError, UnknownNameError
 from ..hardware.catalog import device_assumption, get_device
 from ..hardware.custom import BESIDE
-from ..io import write_atomically
+from ..io import read_input, write_atomically
 from ..units import GIBI, GIGA, MEBI, TERA
 from .device import MeasuredDevice, import_torch
 from .processor import measure_processor, most_like
@@ -65,7 +65,7 @@ def toml_of(document: Mapping[str, Any]) -> str:
 
 def _known(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        return tomllib.loads(read_input(path)) if path.is_file() else {}
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} is no TOML file: {error}. To fix: name another file.") from error
 

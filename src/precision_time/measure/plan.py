@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, UnknownNameError
+from ..io import read_input
 from ..precision.catalog import parse_precision
 from .precisions import DATA, MODES
 from .trial import KernelTrial, LocalTrial, ModelSpec, StepTrial
@@ -50,7 +51,7 @@ def load_plan(source: str | Path) -> MeasurePlan:
     """
     path = DATA / f"{source}.toml" if str(source) in PLANS else Path(source)
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(read_input(path))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(
             f"The plan {source} cannot be read: {error}. To fix: name a TOML file, or one of "

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, TextIO
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from ..errors import CorpusError, validation_problems
-from ..io import table_cell
+from ..io import open_input_text, table_cell
 from .trial import TrainingTrial
 
 SCHEMA_VERSION = 2
@@ -294,7 +294,7 @@ def read_results_csv(path: str | Path) -> list[TrialResult]:
         CorpusError: If the file cannot be read or holds something else.
     """
     try:
-        with open(path, encoding="utf-8", newline="") as file:
+        with open_input_text(path, newline="") as file:
             reader = csv.DictReader(file)
             names, rows = reader.fieldnames or COLUMNS, list(reader)
     except (OSError, UnicodeDecodeError, csv.Error) as error:

@@ -21,7 +21,7 @@ from typing import Any
 
 from ..corpus.schema import OPTION_COLUMNS, OPTION_OF
 from ..errors import CorpusError
-from ..io import table_cell
+from ..io import open_input, open_input_text, read_input_bytes, table_cell
 from .result import COLUMNS, SCHEMA_VERSION, TrialResult, read_results_csv
 
 OP_COLUMNS = (
@@ -62,7 +62,7 @@ class CsvTable:
         self._names = names or {}
         with self._errors():
             path.parent.mkdir(parents=True, exist_ok=True)
-            content = path.read_bytes() if path.exists() else b""
+            content = read_input_bytes(path) if path.exists() else b""
             self._check_header(content)
             if content and not content.endswith(b"\n"):
                 content = self._end_last_line(content)
@@ -102,7 +102,7 @@ class CsvTable:
 
     def rows(self) -> Iterator[dict[str, str]]:
         """The rows so far, in file order."""
-        with self._errors(), self.path.open(encoding="utf-8", newline="") as file:
+        with self._errors(), open_input_text(self.path, newline="") as file:
             yield from csv.DictReader(file)
 
     def add(self, cells: Mapping[str, object]) -> None:
@@ -172,7 +172,7 @@ def only_writer(path: Path) -> Iterator[None]:
     except ImportError:  # Windows
         yield
         return
-    with path.open("rb") as file:
+    with open_input(path, most_bytes=None) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -337,7 +337,7 @@ def _sqlite_value(value: Any) -> Any:
 
 
 def _is_sqlite(path: Path) -> bool:
-    with path.open("rb") as file:
+    with open_input(path, most_bytes=None) as file:
         return file.read(len(_MAGIC)) == _MAGIC
 
 

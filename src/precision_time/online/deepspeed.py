@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from ..errors import ConfigError, shown
+from ..io import open_input_text
 from .adapter import Adapter
 from .describe import Described, processes, request_of
 from .live_run import LiveRun, harmless
@@ -251,7 +252,7 @@ def _read(config: Mapping[str, Any] | str | Path) -> Mapping[str, Any]:
     if isinstance(config, Mapping):
         return config
     try:
-        with Path(config).open(encoding="utf-8") as file:
+        with open_input_text(config) as file:
             text = file.read(_MOST_BYTES + 1)
         found = json.loads(text) if len(text) <= _MOST_BYTES else None
     except (OSError, ValueError, RecursionError) as error:

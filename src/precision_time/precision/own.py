@@ -17,7 +17,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from ..barrier import check_may_read
 from ..errors import ConfigError, UnknownNameError, nearest_names, shown
-from ..io import packaged_toml, read_yaml
+from ..io import packaged_toml, read_input, read_yaml
 from ..workload.graph import OpClass, OpGraph
 from .catalog import get_policy
 from .policy import NARROW, DType, LayerRule, PrecisionPolicy
@@ -302,7 +302,7 @@ def _read(path: Path) -> dict[str, Any]:
             raise ConfigError(
                 f"The precision policy {path} is larger than {_MAX_BYTES // 2**20} MiB. To fix: shorten it."
             )
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_input(path, encoding="utf-8-sig")
         found = _toml(text) if path.suffix.lower() == ".toml" else read_yaml(text)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(

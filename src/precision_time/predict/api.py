@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -71,18 +72,55 @@ def _with_remedy(answer: Prediction, request: Request, job: Job, predictor: Trai
 
 
 def predict_each(
-    requests: Sequence[Request], *, predictor: TrainedPredictor | None = None, remedies: bool = True
+    requests: Sequence[Request],
+    *,
+    predictor: TrainedPredictor | None = None,
+    remedies: bool = True,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Prediction | PrecisionTimeError]:
     """The answer to each request, or why it has none: as `predict`, but what requests share is done once.
+
+    Equal requests are priced once and have one answer.
 
     Args:
         requests: What is asked.
         predictor: The trained predictor; None for those that the requests name, else the one that ships.
         remedies: Whether a few that do not fit come with what to ask for instead.
+        progress: Told how many of the different requests are looked up, before they are priced together.
     """
+    few = remedies and len(requests) <= FEW
+    if len(requests) == 1:
+        return _each(requests, predictor=predictor, remedies=few, progress=progress)
+    first: dict[Hashable, int] = {}
+    same = [
+        first.setdefault(_plain_key(request) or number, number) for number, request in enumerate(requests)
+    ]
+    places = {number: place for place, number in enumerate(first.values())}
+    once = [requests[number] for number in places]
+    answers = _each(once, predictor=predictor, remedies=few, progress=progress)
+    return [answers[places[number]] for number in same]
+
+
+def _plain_key(request: Request) -> str | None:
+    """Equal for equal requests; None for one with what only Python can give."""
+    try:
+        return json.dumps(request.given(), sort_keys=True)
+    except (TypeError, ValueError):
+        return None
+
+
+def _each(
+    requests: Sequence[Request],
+    *,
+    predictor: TrainedPredictor | None,
+    remedies: bool,
+    progress: Callable[[int, int], None],
+) -> list[Prediction | PrecisionTimeError]:
+    """As `predict_each`, each request by itself."""
     found: list[Prediction | PrecisionTimeError | None] = [None] * len(requests)
     jobs: dict[int, Job] = {}
     for index, request in enumerate(requests):
+        progress(index, len(requests))
         try:
             jobs[index] = request.resolve()
         except PrecisionTimeError as error:
@@ -110,8 +148,7 @@ def predict_each(
                 found = [error if index in some else each for index, each in enumerate(found)]
                 continue
             for row, answer in zip(some, answers, strict=True):
-                few = remedies and len(requests) <= FEW
-                found[row] = _with_remedy(answer, requests[row], jobs[row], trained) if few else answer
+                found[row] = _with_remedy(answer, requests[row], jobs[row], trained) if remedies else answer
     return [each for each in found if each is not None]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -148,7 +149,11 @@ def compare_precisions(model: Any, precisions: str | Sequence[str] = ALL, **opti
 
 
 def answer_all(
-    asked: Sequence[Request | Skipped], *, strict: bool = True, each: AnswerEach | None = None
+    asked: Sequence[Request | Skipped],
+    *,
+    strict: bool = True,
+    each: AnswerEach | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Predictions:
     """The answers to requests that are compared with each other.
 
@@ -156,6 +161,7 @@ def answer_all(
         asked: The requests; those that broke a rule are passed on.
         strict: Refuse names that no catalog holds, and a question without a single answer.
         each: What answers; None for `predict_each`.
+        progress: Of `predict_each`, where that answers.
 
     Raises:
         UnknownNameError: Model, device, precision or stack that no catalog holds.
@@ -164,7 +170,7 @@ def answer_all(
     requests = [each for each in asked if isinstance(each, Request)]
     if strict:
         _check_anchors(requests)
-    answer = each or predict_each
+    answer = each or (predict_each if progress is None else partial(predict_each, progress=progress))
     found = _at_one_batch(requests, answer(requests), answer)
     errors = [each for each in found if isinstance(each, PrecisionTimeError)]
     unknown = [each for each in errors if isinstance(each, UnknownNameError)]

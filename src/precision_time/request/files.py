@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
-from ..io import read_yaml
+from ..io import open_input_text, read_input, read_yaml
 from ..precision.catalog import is_policy_file
 from ..workload.resolve import check_named_in_data
 from .request import Request
@@ -37,7 +37,7 @@ def is_request_file(source: str) -> bool:
     suffix = path.suffix.lower()
     if suffix == ".json" and os.path.isfile(path):
         try:
-            document = json.loads(path.read_text(encoding="utf-8-sig"))
+            document = json.loads(read_input(path, encoding="utf-8-sig"))
         except (OSError, ValueError, RecursionError):
             return False
         return isinstance(document, list) or (
@@ -86,7 +86,7 @@ def read_jobs(path: str | Path) -> list[FileJob]:
     with _readable(file):
         if file.stat().st_size > _MAX_BYTES:
             raise ConfigError(f"{file} is larger than {_MAX_BYTES // 2**20} MiB. To fix: split it.")
-        jobs = list(_jobs(file, file.read_text(encoding="utf-8-sig")))
+        jobs = list(_jobs(file, read_input(file, encoding="utf-8-sig")))
     if not jobs:
         raise ConfigError(f"{file} holds no job. To fix: give at least `model: NAME`.")
     return [
@@ -104,7 +104,7 @@ def iter_jobs(path: str | Path) -> Iterator[FileJob]:
     if file.suffix.lower() not in _TABLES:
         yield from read_jobs(file)
         return
-    with _readable(file), file.open(encoding="utf-8-sig", newline="") as lines:
+    with _readable(file), open_input_text(file, encoding="utf-8-sig", newline="", most_bytes=None) as lines:
         for place, fields in _table_jobs(file, lines):
             yield _file_job(file, place, fields)
 

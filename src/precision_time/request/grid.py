@@ -19,6 +19,7 @@ from typing import Annotated, Any
 from pydantic import TypeAdapter, ValidationError
 
 from ..errors import ConfigError, PrecisionTimeError, UnknownNameError
+from ..io import read_input_bytes
 from ..workload.resolve import check_named_in_data
 from .batches import BATCH_FIELDS
 from .files import FileJob, iter_jobs
@@ -176,7 +177,7 @@ def _grid(name: str, jobs: Callable[[], Iterable[FileJob]], *, is_table: bool, f
 def _content(named: Path) -> bytes:
     """Of a file that a value names, or of the card in the folder of a predictor; else nothing."""
     file = named / "predictor.json" if os.path.isdir(named) else named
-    return file.read_bytes() if os.path.isfile(file) else b""
+    return read_input_bytes(file) if os.path.isfile(file) else b""
 
 
 def _ordered(given: Mapping[str, Any]) -> dict[str, list[Any]]:

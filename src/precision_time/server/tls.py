@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
+from ..io import read_input_bytes
 
 if TYPE_CHECKING:
     from uvicorn import Config
@@ -29,7 +30,7 @@ def check_certificate(certificate: Path, key: Path) -> None:
     """
     for file, option in ((certificate, "--tls-cert"), (key, "--tls-key")):
         try:
-            file.read_bytes()
+            read_input_bytes(file)
         except OSError as error:
             raise ConfigError(
                 f"{option} {file} cannot be read: {error.strerror or error}. To fix: check path and "

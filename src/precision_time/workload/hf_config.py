@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CaptureError, UnknownNameError, shown
+from ..io import read_input
 from .families.registry import family_builder
 from .families.sizes import LARGEST_SIZE, MOST_LAYERS
 from .families.tables import ModelEntry, normalize, preset, read_toml
@@ -300,7 +301,7 @@ def config_label(config: Mapping[str, Any], source: Any = None) -> str:
 def _read_file(path: Path) -> Mapping[str, Any]:
     file = path if path.suffix == ".json" else path / _CONFIG_FILE
     try:
-        data = json.loads(file.read_text("utf-8"))
+        data = json.loads(read_input(file))
     except OSError as error:
         raise CaptureError(f"{file} cannot be read: {error}. To fix: check the path.") from error
     except (ValueError, RecursionError) as error:

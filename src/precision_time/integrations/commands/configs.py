@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import PrecisionTimeError
-from ...io import read_yaml
+from ...io import read_input, read_yaml
 
 MOST_BYTES = 1_000_000
 _MOST_DEPTH = 12
@@ -27,7 +27,7 @@ def files_below(folder: Path) -> Callable[[str], str | None]:
             path = folder / Path(name).expanduser()
             if not path.is_file() or path.stat().st_size > MOST_BYTES:
                 return None
-            return path.read_text(encoding="utf-8")
+            return read_input(path)
         except (OSError, ValueError, RuntimeError):
             return None
 

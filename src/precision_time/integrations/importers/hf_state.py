@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...io import read_input, read_input_bytes
 from ...workload.families.tables import find_entry, normalize
 from .contract import ImportedRun, Importer, LoggedStep, finite, unreadable
 from .lines import count
@@ -36,7 +37,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise unreadable(path, f"is larger than {MOST_BYTES >> 20} MiB", _REMEDY)
-        tree = json.loads(path.read_bytes())
+        tree = json.loads(read_input_bytes(path))
     except (OSError, ValueError, RecursionError) as error:
         raise unreadable(path, f"is no JSON file: {error}", _REMEDY) from error
     if not isinstance(tree, dict):
@@ -112,7 +113,7 @@ def _fields_beside(path: Path) -> tuple[dict[str, Any], list[str]]:
     notes: list[str] = []
     card = path.with_name("README.md")
     if card.is_file() and card.stat().st_size < 2**20:
-        text = card.read_text(encoding="utf-8", errors="replace")
+        text = read_input(card, errors="replace")
         said = dict(_CARD.findall(text))
         for name, field in _CARD_FIELDS.items():
             if number := count(said.get(name)):

@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 
 from ...errors import CorpusError, UnknownNameError
+from ...io import open_input
 from ...plugins import loaded
 from .contract import HEAD_BYTES, Importer
 
@@ -60,7 +61,7 @@ def head_of(path: Path) -> bytes:
         CorpusError: If it cannot be read.
     """
     try:
-        with path.open("rb") as file:
+        with open_input(path, most_bytes=None) as file:
             return file.read(HEAD_BYTES)
     except OSError as error:
         raise CorpusError(f"{path} cannot be read: {error.strerror or error}. To fix: check it.") from error

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import CorpusError
-from ...io import read_yaml
+from ...io import open_input_text, read_input, read_yaml
 from .contract import MOST_STEPS, ImportedRun, Importer, LoggedStep, finite, unreadable
 from .lines import count
 from .settings import known_model
@@ -38,7 +38,7 @@ def rows_of(path: Path) -> Iterator[dict[str, str]]:
         CorpusError: If it cannot be read.
     """
     try:
-        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        with open_input_text(path, encoding="utf-8-sig", errors="replace", newline="") as file:
             whole = (line.replace("\0", "") for line in file if line.endswith(("\n", "\r")))
             for row in csv.DictReader(whole, skipinitialspace=True):
                 yield {str(name).strip(): str(cell or "").strip() for name, cell in row.items() if name}
@@ -111,7 +111,7 @@ def _arguments(path: Path) -> tuple[dict[str, Any], int | None, list[str]]:
     if not path.is_file() or path.stat().st_size > _SETTINGS_BYTES:
         return fields, None, ["args.yaml is not beside it"]
     try:
-        tree = read_yaml(path.read_text(encoding="utf-8", errors="replace"))
+        tree = read_yaml(read_input(path, errors="replace"))
     except (ValueError, RecursionError):
         return fields, None, ["args.yaml beside it is no YAML"]
     said = tree if isinstance(tree, dict) else {}

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ...errors import ConfigError, PrecisionTimeError
 from ...hardware.catalog import get_device
-from ...io import data_folder
+from ...io import data_folder, read_input_bytes
 from .options import Resources
 
 VARIABLE = "PRECISION_TIME_SLURM"
@@ -57,7 +57,7 @@ def read_names(path: Path | None) -> Names:
         'To fix: sections [gres], [constraint] and [partition] with lines such as a100 = "A100-SXM4-40GB".'
     )
     try:
-        content = path.read_bytes()[: _MOST_BYTES + 1]
+        content = read_input_bytes(path)[: _MOST_BYTES + 1]
         tree = tomllib.loads(content.decode("utf-8")) if len(content) <= _MOST_BYTES else None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read as TOML: {error}. {remedy}") from error

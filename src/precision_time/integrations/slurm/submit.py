@@ -12,6 +12,7 @@ from typing import Any
 
 from ... import __version__
 from ...errors import ConfigError, PrecisionTimeError, in_one_line
+from ...io import open_input
 from ...units import format_duration
 from ..commands.configs import files_below
 from ..commands.shell import MOST_CHARACTERS
@@ -195,7 +196,7 @@ def _script(line: CommandLine, piped: bytes | None) -> str:
     if not line.script:
         raise ConfigError("sbatch is given no script. To fix: precision-time sbatch job.sh.")
     try:
-        with Path(line.script).open("rb") as file:
+        with open_input(line.script) as file:
             return file.read(MOST_CHARACTERS + 1).decode("utf-8", errors="replace")
     except OSError as error:
         raise ConfigError(

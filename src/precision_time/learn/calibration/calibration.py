@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ...errors import ConfigError, CorpusError, shown
 from ...forks import cached_property
-from ...io import write_atomically
+from ...io import read_input, write_atomically
 from ..serving import StepTimes
 from .places import PARAMETER_OF, PARAMETERS, Places, places_of
 from .process import Conditioned, Moved, Process
@@ -176,7 +176,7 @@ class Calibration:
             CorpusError: If there is none, or it is damaged, something else, or of another version.
         """
         try:
-            stated = json.loads(Path(path).read_text(encoding="utf-8"))
+            stated = json.loads(read_input(path))
         except FileNotFoundError as error:
             raise CorpusError(f"There is no calibration at {path}. To fix: check the path.") from error
         except (OSError, ValueError, RecursionError) as error:

@@ -6,13 +6,13 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from importlib.resources import files
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ...errors import ConfigError, UnknownNameError
 from ...forks import cached_property
+from ...io import read_input
 from .recipe import REFERENCE, get_recipe
 
 ALL = "all"
@@ -135,7 +135,7 @@ def load_risk_plan(name: str) -> RiskPlan:
         if name in SHIPPED:
             text = files(__package__).joinpath(f"data/{name}.toml").read_text(encoding="utf-8")
         else:
-            text = Path(name).read_text(encoding="utf-8")
+            text = read_input(name)
         plan = RiskPlan.model_validate(tomllib.loads(text))
         _ = plan.trainings
     except OSError as error:

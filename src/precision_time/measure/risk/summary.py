@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import ConfigError
-from ...io import table_cell
+from ...io import open_input_text, table_cell
 from .plan import ALL
 from .recipe import REFERENCE
 
@@ -175,7 +175,7 @@ def read_table(path: Path) -> tuple[MeasuredRisk, ...]:
         ConfigError: If it is anything else.
     """
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with open_input_text(path, newline="") as file:
             return tuple(
                 MeasuredRisk(
                     **{

@@ -20,7 +20,7 @@ from ...errors import ConfigError, in_one_line, printable, shown, validation_pro
 from ...hardware.device import Cluster
 from ...hardware.inventory import MOST_NODES, ClusterResources
 from ...hardware.inventory_file import read_inventory
-from ...io import read_yaml
+from ...io import read_input, read_yaml
 from ...request.fields import Count
 from ...request.request import Request
 from ...workload.graph import OpGraph
@@ -271,7 +271,7 @@ def read_batch(
     file = Path(path)
     try:
         # A broken byte spoils its own line only.
-        text = file.read_text(encoding="utf-8", errors="replace")
+        text = read_input(file, errors="replace")
         items = _items(text, file.suffix.lower())
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError, CorpusError, UnknownNameError
+from ...io import open_input_text
 from .features import Column
 
 Floats = NDArray[np.float64]
@@ -63,7 +64,7 @@ def read_csv(path: str | Path) -> tuple[list[dict[str, str]], tuple[int, ...]]:
         CorpusError: If the file cannot be read, has no header, or a row has another number of cells.
     """
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
+        with open_input_text(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file)
             header = next(reader, [])
             rows, lines = [], []

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ...errors import ConfigError, validation_problems
-from ...io import read_yaml
+from ...io import read_input, read_yaml
 from .features import Feature, engineered, term_features, without_duplicates
 from .grey import GreyBox
 from .points import Points, points_of, read_csv
@@ -74,7 +74,7 @@ def read_study(path: Path) -> StudyFile:
         ConfigError: If it cannot be read, or a field breaks its rule; each is named.
     """
     try:
-        content = read_yaml(path.read_text(encoding="utf-8"))
+        content = read_yaml(read_input(path))
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read: {error}. To fix: check path and YAML.") from error
     if not isinstance(content, Mapping):

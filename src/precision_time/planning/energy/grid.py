@@ -18,7 +18,7 @@ import numpy as np
 
 from ...arrays import Floats, Number
 from ...errors import ConfigError, UnknownNameError, shown
-from ...io import packaged_toml
+from ...io import packaged_toml, read_input
 
 HINT = "All names: precision-time grids."
 _HOURS = 24
@@ -133,7 +133,7 @@ def read_hourly(path: Path) -> HourlyIntensity:
         ConfigError: If the file is not one of hours and intensities of 0 or more.
     """
     try:
-        rows = list(csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines()))
+        rows = list(csv.DictReader(read_input(path, encoding="utf-8-sig").splitlines()))
         values = tuple(float(row["g_per_kwh"]) for row in rows)
         hours = [float(row["hour"]) for row in rows if row.get("hour")]
     except (OSError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:

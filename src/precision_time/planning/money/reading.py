@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ...errors import CatalogError, UnknownNameError, shown
 from ...hardware.device_table import canonical_device
-from ...io import table_cell
+from ...io import read_input, table_cell
 from .accelerators import listed_device, words
 from .offers import Offer
 
@@ -249,7 +249,7 @@ def _is_date(text: str) -> bool:
 def _table(path: Path, found: _Reader) -> list[dict[str, str]]:
     """The rows of a CSV, the header as keys; those with shifted columns are left out."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_input(path, encoding="utf-8-sig")
         lines = list(csv.DictReader(io.StringIO(text, newline="")))
     except FileNotFoundError:
         raise CatalogError(f"No such file: {path}. To fix: name a CSV or a folder of prices.") from None
