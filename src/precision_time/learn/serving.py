@@ -79,7 +79,7 @@ def bounded_times(priced: PricedJobs, predictor: TrainedPredictor, *, coverage: 
         corrected=own,
     )
     # Trees know no peak: far from any measured run they would have steps do more than a device can.
-    least_s = np.concatenate([least_step_s(each.group) for each in priced.groups])
+    least_s = np.concatenate([np.zeros(0), *(least_step_s(each.group) for each in priced.groups)])
     return _raised(times, np.maximum(allowed_s, least_s)[rows])
 
 
