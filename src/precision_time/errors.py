@@ -12,6 +12,7 @@
     ├── CorpusError                   a measurement file or store is not what it claims to be
     ├── NotFittedError                a predictor was asked before it was trained or loaded
     ├── MissingExtraError             an optional dependency is needed: says what to install
+    ├── BrokenPackageError            an optional dependency is there and fails to import
     └── ServerError                   a service that is asked over HTTP does not answer
 
 Every message says what was given, the rule, and how to fix it. Messages quote what users and files say, so
@@ -159,6 +160,10 @@ class MissingExtraError(PrecisionTimeError, ImportError):
         return _restored, (type(self), self.args, self.__dict__)
 
 
+class BrokenPackageError(PrecisionTimeError, ImportError):
+    """An optional dependency is installed, and importing it fails."""
+
+
 class ServerError(PrecisionTimeError):
     """A service cannot be reached, does not answer in time, or answers what is no answer of ours.
 
@@ -174,7 +179,7 @@ class ServerError(PrecisionTimeError):
         self.status = status
 
 
-def required_module(name: str, *, package: str, extra: str, purpose: str) -> Any:
+def required_module(name: str, *, package: str, extra: str, purpose: str, remedy: str = "") -> Any:
     """A module of an optional dependency.
 
     Args:
@@ -182,14 +187,37 @@ def required_module(name: str, *, package: str, extra: str, purpose: str) -> Any
         package: What is to be installed.
         extra: The extra of this project that brings it.
         purpose: What it is needed for, as the end of "... is needed to".
+        remedy: What usually helps where it is installed and cannot be imported.
 
     Raises:
         MissingExtraError: If it is not installed.
+        BrokenPackageError: If it is installed and cannot be imported.
     """
     try:
         return importlib.import_module(name)
-    except ImportError as error:
-        raise MissingExtraError(package=package, extra=extra, purpose=purpose) from error
+    except Exception as error:  # noqa: BLE001 - a package may fail by anything: OSError of a library, RuntimeError
+        raise import_failure(
+            error, name=name, package=package, extra=extra, purpose=purpose, remedy=remedy
+        ) from error
+
+
+def import_failure(
+    error: Exception, *, name: str, package: str, extra: str, purpose: str, remedy: str = ""
+) -> MissingExtraError | BrokenPackageError:
+    """What to raise where the import of an optional dependency failed; arguments as of `required_module`.
+
+    It is missing where the module that was not found is its own: any other one is missing to the package.
+    """
+    root = name.partition(".")[0]
+    lacking = error.name if isinstance(error, ModuleNotFoundError) else None
+    if lacking and (lacking == root or lacking.startswith(f"{root}.")):
+        return MissingExtraError(package=package, extra=extra, purpose=purpose)
+    if not remedy:
+        remedy = f"install {lacking}" if lacking else f"install {package} again, with what it needs"
+    return BrokenPackageError(
+        f"{package} is installed and cannot be imported, and it is needed to {purpose}: "
+        f"{type(error).__name__}: {error}. To fix: {remedy}; `python -c 'import {name}'` shows it at length."
+    )
 
 
 class UnknownNameError(ConfigError):

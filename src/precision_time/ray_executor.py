@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .errors import ConfigError, MissingExtraError, PrecisionTimeError
+from .errors import ConfigError, PrecisionTimeError, import_failure
 from .executor import Executor, process_map, usable_cores
 
 _Item = TypeVar("_Item")
@@ -52,7 +52,7 @@ def import_ray(purpose: str = "run work on a cluster") -> Any:
     try:
         import ray
     except ImportError as error:
-        raise MissingExtraError(package="ray", extra="ray", purpose=purpose) from error
+        raise import_failure(error, name="ray", package="ray", extra="ray", purpose=purpose) from error
     return ray
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from ..errors import MissingExtraError
+from ..errors import import_failure
 from ..request.request import Request
 from .batch_size import MOST, predicted_batch_size
 
@@ -19,7 +19,9 @@ try:
     from lightning.pytorch.tuner.batch_size_scaling import _reset_dataloaders
     from lightning.pytorch.utilities.parsing import lightning_setattr
 except ImportError as error:
-    raise MissingExtraError(package="lightning", extra="integrations", purpose="find a batch size") from error
+    raise import_failure(
+        error, name="lightning", package="lightning", extra="integrations", purpose="find a batch size"
+    ) from error
 
 
 def first_batch_size(request: Request | Mapping[str, Any], *, mode: str = "power", most: int = MOST) -> int:

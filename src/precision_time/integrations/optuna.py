@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ..errors import ConfigError, MissingExtraError, shown
+from ..errors import ConfigError, import_failure, shown
 from ..online.eta import Eta
 from ..online.monitor import RunMonitor
 from ..precision.support import supported_precisions
@@ -34,7 +34,9 @@ try:
     from optuna.pruners import BasePruner
     from optuna.trial import FrozenTrial, Trial
 except ImportError as error:
-    raise MissingExtraError(package="optuna", extra="tuners", purpose="use it with predictions") from error
+    raise import_failure(
+        error, name="optuna", package="optuna", extra="tuners", purpose="use it with predictions"
+    ) from error
 
 ETA_ATTRIBUTE = "precision_time:eta"
 _UNKNOWN = "prediction"

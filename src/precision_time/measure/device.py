@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Self
 
-from ..errors import ConfigError, MissingExtraError
+from ..errors import ConfigError, import_failure
 from ..hardware.inventory import map_device, plain_name
 from ..hardware.inventory_local import processor
 from ..units import KIBI
@@ -67,7 +67,9 @@ def import_torch() -> ModuleType:
     try:
         return importlib.import_module("torch")
     except ImportError as error:
-        raise MissingExtraError(package="torch", extra="torch", purpose="measure") from error
+        raise import_failure(
+            error, name="torch", package="torch", extra="torch", purpose="measure"
+        ) from error
 
 
 def find_device(*, kind: str = "auto", name: str | None = None) -> MeasuredDevice:

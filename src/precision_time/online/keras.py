@@ -12,7 +12,13 @@ from .adapter import Adapter
 from .describe import Described, processes, request_of
 from .live_run import harmless
 
-_keras: Any = required_module("keras", package="keras", extra="integrations", purpose="watch its fit")
+_keras: Any = required_module(
+    "keras",
+    package="keras",
+    extra="integrations",
+    purpose="watch its fit",
+    remedy="set KERAS_BACKEND to a backend that is installed (torch, jax), or install the one it asks for",
+)
 
 _POLICIES = {
     "mixed_float16": "fp16-mixed", "mixed_bfloat16": "bf16-mixed", "bfloat16": "bf16", "float16": "fp16",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from ..errors import ConfigError, MissingExtraError, UnknownNameError
+from ..errors import BrokenPackageError, ConfigError, MissingExtraError, UnknownNameError
 from ..workload.graph import OpClass, OpGraph
 from ..workload.hf_config import is_absent_hub_id
 from ..workload.resolve import is_refused, sizes_that_apply
@@ -59,6 +59,8 @@ def capture_by_name(name: str, request: RequestFields, unknown: UnknownNameError
         raise unknown from None
     except MissingExtraError:
         raise unknown.with_hint(_INSTALL_TO_CAPTURE) from None
+    except BrokenPackageError as broken:
+        raise unknown.with_hint(f"More names are known where this can be imported. {broken}") from broken
 
 
 def sizes_with_a_field(request: RequestFields) -> dict[str, Any]:

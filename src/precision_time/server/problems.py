@@ -15,7 +15,14 @@ from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ..errors import ConfigError, MissingExtraError, PrecisionTimeError, in_one_line, shown
+from ..errors import (
+    BrokenPackageError,
+    ConfigError,
+    MissingExtraError,
+    PrecisionTimeError,
+    in_one_line,
+    shown,
+)
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:precision-time:"
@@ -112,7 +119,7 @@ def status_of(error: Exception) -> HTTPStatus:
     """The HTTP status of an error: 422 for what the caller can correct."""
     if isinstance(error, ProblemError):
         return error.status
-    if isinstance(error, MissingExtraError):
+    if isinstance(error, MissingExtraError | BrokenPackageError):
         return HTTPStatus.NOT_IMPLEMENTED
     if isinstance(error, PrecisionTimeError):
         return HTTPStatus(getattr(error, "http_status", HTTPStatus.UNPROCESSABLE_ENTITY))

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ...errors import ConfigError, MissingExtraError
+from ...errors import ConfigError, import_failure
 from ..trial import ModelSpec, TrainingTrial
 from .catalog import TORCHVISION, TORCHVISION_SIZES, built_in_models, digits_sizes, planned_models
 from .models import (
@@ -85,8 +85,8 @@ def _digits() -> Batch:
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise MissingExtraError(
-            package="scikit-learn", extra="learners", purpose="train on digits"
+        raise import_failure(
+            error, name="sklearn", package="scikit-learn", extra="learners", purpose="train on digits"
         ) from error
     data = load_digits()
     return torch.tensor(data.images, dtype=torch.float32).unsqueeze(1) / 16.0, torch.tensor(data.target)
@@ -97,8 +97,8 @@ def _image_folder(trial: TrainingTrial, side: int) -> Any:
     try:
         from torchvision import datasets, transforms
     except ImportError as error:
-        raise MissingExtraError(
-            package="torchvision", extra="capture", purpose="read an ImageFolder"
+        raise import_failure(
+            error, name="torchvision", package="torchvision", extra="capture", purpose="read an ImageFolder"
         ) from error
     steps = transforms.Compose([transforms.Resize((side, side)), transforms.ToTensor()])
     images = datasets.ImageFolder(trial.dataset, steps)

@@ -1,10 +1,10 @@
 """Turning torch models into operator graphs on meta tensors (needs torch)."""
 
-from ...errors import MissingExtraError
+from ...errors import import_failure
 
 try:
     import torch as _torch  # noqa: F401
 except ImportError as error:
-    raise MissingExtraError(
-        package="torch", extra="capture", purpose="read modules, .onnx and .pt2 files"
+    raise import_failure(
+        error, name="torch", package="torch", extra="capture", purpose="read modules, .onnx and .pt2 files"
     ) from error

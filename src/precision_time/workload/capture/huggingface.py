@@ -21,7 +21,7 @@ from unittest import mock
 
 import torch
 
-from ...errors import CaptureError, MissingExtraError, PrecisionTimeError, UnknownNameError, shown
+from ...errors import CaptureError, PrecisionTimeError, UnknownNameError, import_failure, shown
 from ..families.tables import read_toml
 from ..graph import OpGraph
 from ..hf_config import is_absent_hub_id, read_config
@@ -58,8 +58,12 @@ def import_transformers() -> ModuleType:
     try:
         return importlib.import_module("transformers")
     except ImportError as error:
-        raise MissingExtraError(
-            package="transformers", extra="capture", purpose="build Hugging Face models"
+        raise import_failure(
+            error,
+            name="transformers",
+            package="transformers",
+            extra="capture",
+            purpose="build Hugging Face models",
         ) from error
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ...errors import CaptureError, MissingExtraError, shown
+from ...errors import CaptureError, import_failure, shown
 from ..families.tables import read_toml
 from ..graph import OpGraph
 from . import products
@@ -42,7 +42,9 @@ def capture_onnx(path: Path, *, name: str) -> OpGraph:
         onnx = importlib.import_module("onnx")
         importlib.import_module("onnx.shape_inference")
     except ImportError as error:
-        raise MissingExtraError(package="onnx", extra="capture", purpose="read ONNX files") from error
+        raise import_failure(
+            error, name="onnx", package="onnx", extra="capture", purpose="read ONNX files"
+        ) from error
     try:
         return _read(onnx, *_inferred(onnx, path, at_capture_batch=True), name, path)
     except CaptureError as failure:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ...errors import CaptureError, MissingExtraError, UnknownNameError
+from ...errors import CaptureError, UnknownNameError, import_failure
 from ..families.tables import read_toml
 from ..graph import OpGraph
 from .recorder import record
@@ -39,7 +39,9 @@ def import_timm() -> ModuleType:
         import_torchvision()
         return importlib.import_module("timm")
     except ImportError as error:
-        raise MissingExtraError(package="timm", extra="capture", purpose="build timm models") from error
+        raise import_failure(
+            error, name="timm", package="timm", extra="capture", purpose="build timm models"
+        ) from error
 
 
 def import_torchvision() -> ModuleType:
