@@ -50,11 +50,11 @@ types: $(VENV)/.dev ## Strict type check
 wheel: $(VENV)/.dev ## Install the wheel alone, with the lowest and the newest versions, and ask it; sizes
 	$(BIN)/python scripts/wheel_check.py
 
-unit: $(VENV)/.dev ## The tests alone
-	$(ENVIRONMENT) $(BIN)/python -m pytest -q -n 2 --dist worksteal
+unit: $(VENV)/.dev ## The tests alone, in parts, two at a time (PARTS="server papers": only those)
+	$(ENVIRONMENT) $(BIN)/python scripts/unit.py $(PARTS)
 
 nightly: $(VENV)/.dev ## Every test, also what `make test` draws samples of or leaves out
-	PRECISION_TIME_NIGHTLY=1 $(ENVIRONMENT) $(BIN)/python -m pytest -q -n 2 --dist worksteal
+	PRECISION_TIME_NIGHTLY=1 $(ENVIRONMENT) $(BIN)/python scripts/unit.py
 
 docs: $(VENV)/.dev ## Fill the generated blocks of README.md and docs/, draw the pictures
 	$(ENVIRONMENT) $(BIN)/python scripts/update_docs.py

@@ -187,7 +187,7 @@ def test_the_demo_shows_every_job() -> None:
         assert re.search(rf"^{precision} .* ms", done.stdout, re.MULTILINE)
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(covered_by="tests/docs/test_docs.py::test_links_lead_somewhere")
 def test_the_site_builds_without_broken_links(tmp_path: Path) -> None:
     for name in ("mkdocs", "material", "mkdocstrings_handlers"):
         pytest.importorskip(name)
