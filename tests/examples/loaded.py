@@ -7,7 +7,9 @@ environment and where its output goes. It answers each with the exit code.
 from __future__ import annotations
 
 import ast
+import gc
 import json
+import multiprocessing
 import os
 import runpy
 import signal
@@ -51,12 +53,14 @@ def main() -> None:
     for example in map(Path, sys.argv[1:]):
         with suppress(ImportError):  # what an example needs is not there: its test is skipped
             exec(compile(first_imports(example), str(example), "exec"), {})
+    gc.collect()
+    gc.freeze()  # what is loaded is not walked, and copied, by every copy
+    copies = multiprocessing.get_context("fork")
     while line := os.read(0, 65536).decode():  # unbuffered: nothing may be left in a copy
-        if not (pid := os.fork()):
-            return run(json.loads(line))
-        _, status = os.waitpid(pid, 0)
-        os.write(1, f"{os.waitstatus_to_exitcode(status)}\n".encode())
-    return None
+        copy = copies.Process(target=run, args=(json.loads(line),))
+        copy.start()
+        copy.join()
+        os.write(1, f"{copy.exitcode}\n".encode())
 
 
 main()
