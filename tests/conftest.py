@@ -21,7 +21,7 @@ pytest.register_assert_rewrite("precision_time.testing")
 NIGHTLY = bool(os.environ.get("PRECISION_TIME_NIGHTLY"))
 """Everything runs: `make nightly`."""
 settings.register_profile(
-    "reproducible", deadline=None, derandomize=True, max_examples=100 if NIGHTLY else 20
+    "reproducible", deadline=None, derandomize=True, max_examples=100 if NIGHTLY else 8
 )
 settings.load_profile("reproducible")
 os.environ.setdefault("KERAS_BACKEND", "torch")  # what is installed; Keras asks for TensorFlow otherwise
