@@ -16,7 +16,7 @@ import tempfile
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +73,7 @@ def run_part(name: str, command: Sequence[str]) -> Outcome:
         )  # fmt: skip
 
 
-def run_parts(commands: dict[str, Sequence[str]], at_once: int) -> int:
+def run_parts(commands: Mapping[str, Sequence[str]], at_once: int) -> int:
     """Run parts and print each when it ends, then one total; 1 if anything failed."""
     total: Counter[str] = Counter()
     codes: list[int] = []

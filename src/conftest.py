@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ os.environ.setdefault("KERAS_BACKEND", "torch")  # what is installed; Keras asks
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collect_file(file_path: Path) -> Iterator[Any]:
+def pytest_collect_file(file_path: Path) -> Generator[None, Any, Any]:
     """Leave out what has no example."""
     found = yield
     has_one = file_path.suffix == ".py" and ">>> " in file_path.read_text(encoding="utf-8")

@@ -20,9 +20,7 @@ from hypothesis import settings
 pytest.register_assert_rewrite("precision_time.testing")
 NIGHTLY = bool(os.environ.get("PRECISION_TIME_NIGHTLY"))
 """Everything runs: `make nightly`."""
-settings.register_profile(
-    "reproducible", deadline=None, derandomize=True, max_examples=100 if NIGHTLY else 8
-)
+settings.register_profile("reproducible", deadline=None, derandomize=True, max_examples=100 if NIGHTLY else 8)
 settings.load_profile("reproducible")
 os.environ.setdefault("KERAS_BACKEND", "torch")  # what is installed; Keras asks for TensorFlow otherwise
 # Ray keeps its token in the home folder, and every test has another one: a second Ray would not start.
