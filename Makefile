@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+INSTALL := $(BIN)/python scripts/install.py
 ENVIRONMENT := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 PACKAGE_FILES := pyproject.toml constraints.txt
 
@@ -23,10 +24,10 @@ $(VENV)/.core: $(VENV)/.created $(PACKAGE_FILES)
 	@touch $@
 
 # torch first and by itself, so that whatever build it brings is the one the rest is resolved against.
-$(VENV)/.dev: $(VENV)/.core
-	$(PIP) install --constraint constraints.txt torch
-	$(PIP) install --constraint constraints.txt --editable '.[dev,train,capture,plots,learners,ray,docs,schedule,reinforcement,server,ray-serve,integrations,kubernetes]'
-	@touch $@
+$(VENV)/.dev: $(VENV)/.created $(PACKAGE_FILES)
+	$(INSTALL) --constraint constraints.txt torch
+	$(INSTALL) --constraint constraints.txt --editable '.[dev,train,capture,plots,learners,ray,docs,schedule,reinforcement,server,ray-serve,integrations,kubernetes]'
+	@touch $(VENV)/.core $@
 
 demo: $(VENV)/.core ## Install the core alone and predict real training jobs at several precisions
 	@$(ENVIRONMENT) $(BIN)/python scripts/demo.py
@@ -49,11 +50,11 @@ types: $(VENV)/.dev ## Strict type check
 wheel: $(VENV)/.dev ## Install the wheel alone, with the lowest and the newest versions, and ask it; sizes
 	$(BIN)/python scripts/wheel_check.py
 
-unit: $(VENV)/.dev ## The tests alone
-	$(ENVIRONMENT) $(BIN)/python -m pytest -q -n 2 --dist worksteal
+unit: $(VENV)/.dev ## The tests alone, in parts, two at a time (PARTS="server papers": only those)
+	$(ENVIRONMENT) $(BIN)/python scripts/unit.py $(PARTS)
 
 nightly: $(VENV)/.dev ## Every test, also what `make test` draws samples of or leaves out
-	PRECISION_TIME_NIGHTLY=1 $(ENVIRONMENT) $(BIN)/python -m pytest -q -n 2 --dist worksteal
+	PRECISION_TIME_NIGHTLY=1 $(ENVIRONMENT) $(BIN)/python scripts/unit.py
 
 docs: $(VENV)/.dev ## Fill the generated blocks of README.md and docs/, draw the pictures
 	$(ENVIRONMENT) $(BIN)/python scripts/update_docs.py

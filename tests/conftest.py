@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from pathlib import Path
@@ -19,14 +20,18 @@ from hypothesis import settings
 pytest.register_assert_rewrite("precision_time.testing")
 NIGHTLY = bool(os.environ.get("PRECISION_TIME_NIGHTLY"))
 """Everything runs: `make nightly`."""
-settings.register_profile(
-    "reproducible", deadline=None, derandomize=True, max_examples=100 if NIGHTLY else 20
-)
+settings.register_profile("reproducible", deadline=None, derandomize=True, max_examples=100 if NIGHTLY else 8)
 settings.load_profile("reproducible")
 os.environ.setdefault("KERAS_BACKEND", "torch")  # what is installed; Keras asks for TensorFlow otherwise
 # Ray keeps its token in the home folder, and every test has another one: a second Ray would not start.
 os.environ.setdefault("RAY_AUTH_TOKEN", "0123456789abcdef" * 4)
 _tests = count()
+SLOW = Path(__file__).with_name("slow.toml")
+MOST_S = 3.0
+"""CPU-seconds of a test, its fixtures and its processes: one that takes longer has a line in slow.toml."""
+NOISE = 2.0
+"""CPU-seconds of a busy machine over those of an idle one, at most."""
+_took_s = pytest.StashKey[dict[str, float]]()
 
 
 def _waits(item: pytest.Item) -> bool:
@@ -40,6 +45,51 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     waiting = set() if NIGHTLY else {item for item in items if _waits(item)}
     config.hook.pytest_deselected(items=[item for item in items if item in waiting])
     items[:] = [item for item in items if item not in waiting]
+
+
+def _cpu_s() -> float:
+    """Of this process and of those it waited for."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
+
+
+def slow_tests(took_s: Mapping[str, float], listed_s: Mapping[str, float]) -> list[str]:
+    """Tests that took more of the processor than they may, beyond the noise of a busy machine, in words."""
+    return [
+        f"{name}: {took:.1f} CPU-seconds, {listed_s.get(name, MOST_S):g} are allowed"
+        for name, took in took_s.items()
+        if took > NOISE * max(listed_s.get(name, MOST_S), MOST_S)
+    ]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
+    started = _cpu_s()
+    result = yield
+    item.config.stash.setdefault(_took_s, {})[item.nodeid] = _cpu_s() - started
+    return result
+
+
+def _too_slow(config: pytest.Config) -> list[str]:
+    """By day, where a whole part runs (`scripts/unit.py`): an import is paid by the same test every time."""
+    if NIGHTLY or not os.environ.get("PRECISION_TIME_SLOW_TESTS"):
+        return []
+    return slow_tests(config.stash.get(_took_s, {}), tomllib.loads(SLOW.read_text(encoding="utf-8")))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if _too_slow(session.config) and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if too_slow := _too_slow(config):
+        terminalreporter.section("too slow")
+        for line in too_slow:
+            terminalreporter.line(line)
+        terminalreporter.line(
+            "To fix: make it cheaper, mark it nightly, or give it a line in tests/slow.toml."
+        )
 
 
 @pytest.hookimpl(wrapper=True)

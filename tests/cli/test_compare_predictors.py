@@ -38,7 +38,9 @@ def test_names_are_completed_after_a_comma() -> None:
     assert complete_predictor("ours,opt") == ["ours,optimus"]
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(
+    covered_by="tests/evaluation/test_comparison.py::test_the_page_and_the_json_say_the_same"
+)
 def test_tables_json_and_markdown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PRECISION_TIME_HOME", str(tmp_path))
     monkeypatch.setattr("precision_time.evaluation.comparison.QUICK_ROWS", 250)

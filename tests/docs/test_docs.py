@@ -203,7 +203,7 @@ def built_site(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(covered_by="tests/docs/test_docs.py::test_a_broken_link_fails_the_site_and_is_shown")
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     done = built_site(ROOT, tmp_path / "site")
     assert done.returncode == 0, done.stderr

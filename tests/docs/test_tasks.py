@@ -15,14 +15,19 @@ TASKS = tomllib.loads((ROOT / "scripts" / "tasks.toml").read_text(encoding="utf-
 MOST_FRICTION, MOST_DETOURS = 2, 5
 OPEN: set[int] = set()
 """Tasks that are hard still."""
-RUN_ELSEWHERE = {21, 51}
-"""By day: exported programs in tests/workload, measured steps by the guide to measuring. Ten seconds."""
+RUN_ELSEWHERE = {
+    21: pytest.mark.nightly(
+        covered_by="tests/workload/test_capture_sources.py::test_exported_program_equals_the_module"
+    ),
+    51: pytest.mark.nightly(covered_by="tests/docs/test_docs.py::test_generated_blocks_are_up_to_date"),
+}
+"""Ten seconds; by day the guide to measuring measures steps."""
 
 
 @pytest.mark.parametrize(
     "number",
     [
-        pytest.param(number, marks=pytest.mark.nightly) if number in RUN_ELSEWHERE else number
+        pytest.param(number, marks=RUN_ELSEWHERE.get(number, ()))
         for number in (task["number"] for task in TASKS if not task.get("slow"))
     ],
 )

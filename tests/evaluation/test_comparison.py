@@ -141,7 +141,7 @@ def test_predictions_are_kept_and_read_back(runs, kept) -> None:
     assert np.array_equal(held.step_time_s, again.step_time_s, equal_nan=True)
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(covered_by="tests/evaluation/test_comparison.py::test_all_are_scored_on_the_same_rows")
 def test_everything_at_once(tmp_path) -> None:
     result = compare(quick=True, folder=tmp_path)
     names = {item.name for item in result.scores}

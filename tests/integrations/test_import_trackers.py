@@ -106,7 +106,15 @@ def mlflow_wrote(uri: str, folder: Path) -> None:
     [
         ("file:./mlruns", "mlruns", "mlflow"),
         # Its store takes the time of a hundred migrations to make.
-        pytest.param("sqlite:///mlflow.db", "mlflow.db", "mlflow-sqlite", marks=pytest.mark.nightly),
+        pytest.param(
+            "sqlite:///mlflow.db",
+            "mlflow.db",
+            "mlflow-sqlite",
+            marks=pytest.mark.nightly(
+                covered_by="tests/integrations/test_import_trackers.py::"
+                "test_mlflow_store_gives_the_times_that_were_logged[file:./mlruns-mlruns-mlflow]"
+            ),
+        ),  # fmt: skip
     ],
 )
 def test_mlflow_store_gives_the_times_that_were_logged(

@@ -85,7 +85,7 @@ def test_two_workers_wait_for_gradients(tmp_path: Path, trial_of: Make) -> None:
     assert (transformer.num_steps, transformer.num_epochs, transformer.epoch_time_s) == (3, 0, None)
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(covered_by="tests/measure/test_coordinator.py::test_the_first_error_of_a_trial_counts")
 def test_workers_that_are_not_ready_in_time_are_reported_and_leave_nothing_behind(
     tmp_path: Path, trial_of: Make, ray: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,7 +106,7 @@ def test_workers_that_are_not_ready_in_time_are_reported_and_leave_nothing_behin
     assert ray.available_resources().get("CPU") == 2.0
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(covered_by="tests/measure/test_ray.py::test_a_budget_leaves_trials_for_later")
 def test_an_interrupted_campaign_goes_on_where_it_stopped(tmp_path: Path, trial_of: Make) -> None:
     path = tmp_path / "trials.sqlite"
     trials = [trial_of(model="mlp", repeat=repeat) for repeat in range(3)]

@@ -244,7 +244,18 @@ print("found", json.dumps({
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", [0, 3])
+@pytest.mark.parametrize(
+    "stage",
+    [
+        pytest.param(
+            0,
+            marks=pytest.mark.nightly(
+                covered_by="tests/online/test_deepspeed.py::test_a_real_engine_on_this_processor[3]"
+            ),
+        ),
+        3,
+    ],
+)
 def test_a_real_engine_on_this_processor(stage: int, tmp_path: Path) -> None:
     pytest.importorskip("deepspeed")
     ran = subprocess.run(

@@ -37,7 +37,7 @@ def test_estimates_of_the_page_and_coverage() -> None:
     assert " | ".join(f"{share * 100:.1f}" for share in coverage.values()) in said
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(covered_by="tests/online/test_study.py::test_estimates_of_the_page_and_coverage")
 @pytest.mark.filterwarnings("ignore")  # of the libraries whose progress bars are asked
 def test_whole_page_is_what_the_series_and_the_bars_give() -> None:
     for library in ("keras", "lightning", "tqdm", "transformers"):

@@ -221,7 +221,9 @@ def test_with_leave_a_call_trains_once_what_can_be_trained(
         client.__exit__(None, None, None)
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(
+    covered_by="tests/server/test_predictddl.py::test_with_leave_a_call_trains_once_what_can_be_trained"
+)
 def test_a_call_trains_where_the_operator_said_so(tmp_path: Path) -> None:
     client = without_predictors(tmp_path, train_predictddl=True, time_limit_s=600.0)
     asked = {"model": "transformer-base", "dataset": "wmt14", "device": "V100", "batch_size": 32}

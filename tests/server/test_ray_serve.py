@@ -146,7 +146,9 @@ def test_two_replicas_answer_as_the_plain_application(tmp_path: Path) -> None:
         assert here.get("/v1/predictddl/clusters/lab").json()["features"]["devices"] == 8
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(
+    covered_by="tests/server/test_ray_serve.py::test_two_replicas_answer_as_the_plain_application"
+)
 def test_a_replica_is_added_while_calls_wait(tmp_path: Path) -> None:
     import httpx2
 

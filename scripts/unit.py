@@ -1,0 +1,106 @@
+"""Run the tests in parts, one process each and two at a time, and say one total at the end.
+
+    python scripts/unit.py [--at-once N] [PART ...]
+
+A process collects its own tests alone. The parts are in tests/parts.toml.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PARTS = ROOT / "tests" / "parts.toml"
+PYTEST = (sys.executable, "-m", "pytest", "-q")
+_COUNTED = re.compile(r"(\d+) (passed|failed|skipped|errors?)\b")
+_FAILURES = ("failed", "error", "errors")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one part did."""
+
+    name: str
+    code: int
+    printed: str
+    wall_s: float
+    cpu_s: float
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Tests by outcome, from pytest's last line; a process that ended without one is a failure."""
+        last = self.printed.rstrip().rpartition("\n")[2]
+        found: Counter[str] = Counter()
+        for count, what in _COUNTED.findall(last):
+            found["failed" if what in _FAILURES else what] += int(count)
+        if self.code and not found["failed"]:
+            found["failed"] = 1
+        return found
+
+
+def paths_of_parts() -> dict[str, list[str]]:
+    """Files and folders of every part, from the root."""
+    parts = tomllib.loads(PARTS.read_text(encoding="utf-8"))
+    return {
+        name: [str(path.relative_to(ROOT)) for glob in part["paths"] for path in sorted(ROOT.glob(glob))]
+        for name, part in parts.items()
+    }
+
+
+def run_part(name: str, command: Sequence[str]) -> Outcome:
+    """Run a command as one part, with what it and its children took of the processor."""
+    started = time.monotonic()
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as printed:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=printed, stderr=subprocess.STDOUT)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        printed.seek(0)
+        return Outcome(
+            name=name, code=process.returncode, printed=printed.read(), wall_s=time.monotonic() - started,
+            cpu_s=used.ru_utime + used.ru_stime,
+        )  # fmt: skip
+
+
+def run_parts(commands: Mapping[str, Sequence[str]], at_once: int) -> int:
+    """Run parts and print each when it ends, then one total; 1 if anything failed."""
+    total: Counter[str] = Counter()
+    codes: list[int] = []
+    with ThreadPoolExecutor(at_once) as pool:
+        for future in as_completed([pool.submit(run_part, *each) for each in commands.items()]):
+            done = future.result()
+            total += done.counts
+            codes.append(done.code)
+            print(f"== {done.name}: {done.wall_s:.0f} s, {done.cpu_s:.0f} s of the processor\n{done.printed}")
+            sys.stdout.flush()
+    print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
+    return int(any(codes))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the parts named, or all."""
+    parser = argparse.ArgumentParser(description="Run the tests in parts.")
+    parts = paths_of_parts()
+    parser.add_argument("part", nargs="*", metavar="PART", help=", ".join(parts))
+    parser.add_argument("--at-once", type=int, default=2, help="parts at a time")
+    asked = parser.parse_args(arguments)
+    if unknown := set(asked.part) - set(parts):
+        parser.error(f"no such part: {', '.join(sorted(unknown))}. The parts: {', '.join(parts)}")
+    os.environ["PRECISION_TIME_SLOW_TESTS"] = "fail"
+    chosen = {name: [*PYTEST, *paths] for name, paths in parts.items() if name in (asked.part or parts)}
+    return run_parts(chosen, asked.at_once)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
