@@ -25,6 +25,7 @@ class StepTimes:
     low_s: Floats
     high_s: Floats
     jobs: JobTable
+    """With the columns that the predictor was trained with."""
     corrected: Corrected
     term_factors: Mapping[str, Floats] = field(default_factory=dict)
     """What measured points made of each named term after its correction; nothing where there are none."""
@@ -75,11 +76,11 @@ def bounded_times(priced: PricedJobs, predictor: TrainedPredictor, *, coverage: 
         step_time_s=own.step_time_s,
         low_s=own.step_time_s * low,
         high_s=own.step_time_s * high,
-        jobs=priced.table.take(rows),
+        jobs=priced.table.select(predictor.correction.names).take(rows),
         corrected=own,
     )
     # Trees know no peak: far from any measured run they would have steps do more than a device can.
-    least_s = np.concatenate([np.zeros(0), *(least_step_s(each.group) for each in priced.groups)])
+    least_s = np.concatenate([allowed_s[:0], *(least_step_s(each.group) for each in priced.groups)])
     return _raised(times, np.maximum(allowed_s, least_s)[rows])
 
 
@@ -105,7 +106,7 @@ def step_times(
         step_time_s=step_time_s,
         low_s=step_time_s * low,
         high_s=step_time_s * high,
-        jobs=table,
+        jobs=table.select(predictor.correction.names),
         corrected=corrected,
     )
 
