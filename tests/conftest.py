@@ -115,7 +115,8 @@ def _sandbox(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
 @contextmanager
 def _served(folder: Path, **settings: Any) -> Iterator[str]:
     """Host and port of a service in a thread of this process, with a store of its own."""
-    uvicorn = pytest.importorskip("uvicorn", reason="the extra server is not installed")
+    import uvicorn
+
     from precision_time.server.app import create_app
     from precision_time.server.settings import Settings
 
