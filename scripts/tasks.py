@@ -62,8 +62,6 @@ class Task:
     python: str = ""
     exits: tuple[int, ...] = (0,)
     """Exit codes of the commands, in order or one for all."""
-    needs: str = ""
-    """A package that the task needs."""
     without: str = ""
     """A package that is hidden while the task runs."""
     slow: bool = False

@@ -31,6 +31,7 @@ MOST_S = 3.0
 """CPU-seconds of a test, its fixtures and its processes: one that takes longer has a line in slow.toml."""
 NOISE = 2.0
 """CPU-seconds of a busy machine over those of an idle one, at most."""
+SKIPS = tomllib.loads(Path(__file__).with_name("skips.toml").read_text(encoding="utf-8"))
 _took_s = pytest.StashKey[dict[str, float]]()
 
 
@@ -77,8 +78,18 @@ def _too_slow(config: pytest.Config) -> list[str]:
     return slow_tests(config.stash.get(_took_s, {}), tomllib.loads(SLOW.read_text(encoding="utf-8")))
 
 
+def _not_for_ci(config: pytest.Config) -> list[str]:
+    """Tests and files that skipped on CI for a reason that skips.toml does not allow there, in words."""
+    if os.environ.get("CI") != "true":
+        return []
+    reports = config.pluginmanager.getplugin("terminalreporter").stats.get("skipped", [])
+    skipped = {report.nodeid: report.longrepr[2].removeprefix("Skipped: ") for report in reports}
+    return [f"{name}: {why}" for name, why in skipped.items() if not SKIPS.get(why, {}).get("on_ci")]
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if _too_slow(session.config) and session.exitstatus == pytest.ExitCode.OK:
+    faults = _too_slow(session.config) or _not_for_ci(session.config)
+    if faults and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -90,6 +101,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.line(
             "To fix: make it cheaper, mark it nightly, or give it a line in tests/slow.toml."
         )
+    if skipped := _not_for_ci(config):
+        terminalreporter.section("skipped on CI")
+        for line in skipped:
+            terminalreporter.line(line)
+        terminalreporter.line("To fix: install what is missing, or allow it in tests/skips.toml.")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -115,7 +131,8 @@ def _sandbox(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
 @contextmanager
 def _served(folder: Path, **settings: Any) -> Iterator[str]:
     """Host and port of a service in a thread of this process, with a store of its own."""
-    uvicorn = pytest.importorskip("uvicorn", reason="the extra server is not installed")
+    import uvicorn
+
     from precision_time.server.app import create_app
     from precision_time.server.settings import Settings
 

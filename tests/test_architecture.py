@@ -8,14 +8,18 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from surface import SOURCE, budgets, exceeded, figures, imports, source_files, tree_of
+from surface import SOURCE, budgets, exceeded, figures, imports, skips, source_files, tree_of
 
 import precision_time
 
+from .conftest import SKIPS
+
+ROOT = SOURCE.parents[1]
 PACKAGES = (
     "render",
     "workload", "hardware", "precision", "parallel", "cost", "request", "corpus", "learn", "predict",
@@ -66,6 +70,48 @@ def test_budgets_only_tighten() -> None:
         "[lines] cost: 49 are below the budget of 100: lower it", "[lines] new = 1 has no budget"
     ]  # fmt: skip
     assert exceeded({"lines": {}}, budget) == ["[lines] cost is gone"]
+
+
+MOST_SKIPS = 40
+"""Places of the tests that skip, in all."""
+
+
+def wrong_skips(root: Path) -> dict[str, tuple[int, int]]:
+    """Reasons of the code and of skips.toml with their places in both, where these differ."""
+    found = Counter(skip.reason for skip in skips(root))
+    text = (root / "tests" / "skips.toml").read_text(encoding="utf-8")
+    listed = Counter({reason: each["places"] for reason, each in tomllib.loads(text).items()})
+    return {
+        reason: (found[reason], listed[reason])
+        for reason in sorted(found | listed)
+        if found[reason] != listed[reason]
+    }
+
+
+def test_every_skip_is_listed_and_they_are_few() -> None:
+    assert wrong_skips(ROOT) == {}
+    assert sum(each["places"] for each in SKIPS.values()) <= MOST_SKIPS
+    assert all(each["why"] and each.keys() <= {"places", "why", "on_ci"} for each in SKIPS.values())
+
+
+def test_a_skip_that_is_not_listed_is_told(tmp_path: Path) -> None:
+    """A reason, a second place, an import, and what is listed and gone."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "skips.toml").write_text("['no tea']\nplaces = 1\n['no cup']\nplaces = 1\n")
+    wrong = {
+        "def test(): pytest.skip('no milk')": {"no milk": (1, 0)},
+        "@pytest.mark.skipif(NO, reason='no tea')\ndef test(): pytest.skip('no tea')": {"no tea": (2, 1)},
+        "tea = pytest.importorskip('tea')\npytest.skip('x', allow_module_level=True)": {
+            "tea": (1, 0),
+            "x": (1, 0),
+        },
+        "def test(): pytest.skip(f'{no} tea')": {"f'{no} tea'": (1, 0)},
+    }
+    for number, (code, differs) in enumerate(wrong.items()):
+        path = tmp_path / "tests" / f"test_{number}.py"
+        path.write_text(code)
+        assert wrong_skips(tmp_path) == {"no cup": (0, 1), "no tea": (0, 1), **differs}
+        path.unlink()
 
 
 def test_every_folder_is_a_known_package() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import shutil
+import subprocess
 import sys
 import tomllib
 from functools import cache
@@ -107,6 +110,27 @@ def test_slow_tests_are_told_beyond_the_noise() -> None:
     assert found == [
         "new: 6.1 CPU-seconds, 3 are allowed", "worse: 17.0 CPU-seconds, 8 are allowed",
     ]  # fmt: skip
+
+
+ALLOWED, MISSING, UNKNOWN = "no browser is installed", "node is not installed", "no such reason"
+
+
+@pytest.mark.parametrize(
+    ("skipped", "told"), [([ALLOWED], []), ([ALLOWED, MISSING, UNKNOWN], [MISSING, UNKNOWN])]
+)
+def test_a_skip_on_ci_fails_the_run_unless_it_is_allowed_there(
+    tmp_path: Path, skipped: list[str], told: list[str]
+) -> None:
+    for name in ("conftest.py", "skips.toml"):
+        shutil.copy(ROOT / "tests" / name, tmp_path)
+    tests = [f"def test_{number}(): pytest.skip({why!r})" for number, why in enumerate(skipped)]
+    planted = tmp_path / "test_planted.py"
+    planted.write_text("\n".join(["import pytest", "def test_it(): pass", *tests]))
+    done = subprocess.run(
+        [*unit.PYTEST, "--rootdir", tmp_path, planted],
+        cwd=tmp_path, env={**os.environ, "CI": "true"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, re.findall(r"::test_\d: (.*)", done.stdout)) == (int(bool(told)), told)
 
 
 PRINTS = "import sys; print('...'); print(sys.argv[1]); sys.exit(int(sys.argv[2]))"

@@ -45,7 +45,6 @@ IN_FLIGHT = 4
 @pytest.fixture(scope="module")
 def map_fn() -> Iterator[Executor]:
     """A map over a local Ray of two CPUs."""
-    pytest.importorskip("ray")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [SOURCE, os.environ.get("PYTHONPATH")])))
         with ray_map("local", num_cpus=2) as map_fn:

@@ -12,8 +12,6 @@ from typer.testing import CliRunner
 from precision_time.cli.report import compare_predictors, complete_predictor
 from precision_time.errors import ConfigError, UnknownNameError
 
-pytest.importorskip("sklearn")
-
 app = typer.Typer()
 app.command()(compare_predictors)
 

@@ -23,7 +23,6 @@ def test_the_list_needs_no_device(cli: Callable[..., object]) -> None:
 
 
 def test_a_run_writes_rows_and_goes_on_where_it_stopped(cli: Callable[..., object], tmp_path: Path) -> None:
-    pytest.importorskip("torch")
     words = (
         *("measure", "--what", "ops", "--plan", PLAN, "--ops", "linear,optimizer", "--out", str(tmp_path)),
         *("--on", "cpu", "--device", "CPU-Xeon-Platinum-8480+", "--json"),
@@ -56,8 +55,6 @@ def test_a_run_writes_rows_and_goes_on_where_it_stopped(cli: Callable[..., objec
 def test_mistakes_exit_with_two_and_a_way_out(
     cli: Callable[..., object], words: tuple[str, ...], says: str
 ) -> None:
-    if "--on" in words:
-        pytest.importorskip("torch")
     answer = cli("measure", *words)
     assert (answer.code, answer.out) == (2, "")
     assert says in answer.err and "To fix" in answer.err

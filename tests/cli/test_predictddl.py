@@ -93,7 +93,6 @@ def test_registry_lists_what_ships_and_refuses_to_delete_it(run: Run) -> None:
 
 
 def test_train_writes_a_version_and_it_can_be_deleted(run: Run, tmp_path: Path) -> None:
-    pytest.importorskip("sklearn")
     csv = tmp_path / "runs.csv"
     lines = [
         "source,model,task,dataset,framework,device,devices,nodes,precision,batch_per_device,step_time_s"

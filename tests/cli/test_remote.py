@@ -88,7 +88,8 @@ def test_a_configuration_is_sent(cli: Cli, remote: Cli, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_file_is_uploaded(cli: Cli, remote: Cli, tmp_path: Path) -> None:
-    onnx = pytest.importorskip("onnx")
+    import onnx
+
     made, kind = onnx.helper, onnx.TensorProto.FLOAT
     ends = [made.make_tensor_value_info(name, kind, [4, size]) for name, size in (("x", 64), ("y", 32))]
     weights = made.make_tensor("w", kind, [64, 32], [0.0] * 64 * 32)

@@ -20,8 +20,6 @@ jobs:
 
 
 def test_plan_as_json_and_pictures(cli: Callable[..., Any], tmp_path: Path) -> None:
-    pytest.importorskip("ortools")
-    pytest.importorskip("matplotlib")
     jobs, chart, page = tmp_path / "jobs.yaml", tmp_path / "plan.svg", tmp_path / "plan.html"
     jobs.write_text(JOBS)
     cluster = str(EXAMPLES / "queue-cluster.yaml")

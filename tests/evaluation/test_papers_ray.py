@@ -8,9 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("sklearn")
-
-from precision_time.evaluation.papers.ray import (  # noqa: E402
+from precision_time.evaluation.papers.ray import (
     CAMPAIGNS,
     Task,
     flag_table,

@@ -211,7 +211,6 @@ def test_runs_under_a_power_limit_are_no_alternatives():
 
 
 def test_cherrypick_chooses_among_what_it_ran_and_counts_it():
-    pytest.importorskip("sklearn")
     rows = [run(devices=count, batch=32.0 * count * size) for count in (1, 2, 4, 8) for size in (1, 2, 4)]
     measured = [row.global_batch_size / row.num_devices / 32.0 + 0.5 for row in rows]
     found = made(rows, measured, ours_model=measured, blind_model=measured, formulas=measured)

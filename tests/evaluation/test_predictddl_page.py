@@ -31,8 +31,6 @@ from precision_time.hardware.device_table import get_device
 from precision_time.papers.ernest import Ernest
 from precision_time.planning.money.reference import reference_offers, usd_per_device_hour
 
-pytest.importorskip("scipy")
-
 
 def rows() -> list[Measurement]:
     """Three networks on one to six devices: names and counts alone matter."""

@@ -153,7 +153,6 @@ def test_markdown_has_every_row_of_every_table(report) -> None:
 
 
 def test_html_is_one_page_with_its_plots(report) -> None:
-    pytest.importorskip("matplotlib")
     page = html(report)
     assert page.count("<svg") == page.count("</svg>") >= 10
     assert not re.search(r"""(?:src|href)=["'](?!#|data:)""", page)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -115,7 +114,8 @@ def test_what_is_not_the_end_of_memory_is_raised() -> None:
 
 
 def test_the_errors_of_libraries_are_known() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     ended = [
         torch.cuda.OutOfMemoryError("CUDA out of memory."),
         RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried"),
@@ -129,7 +129,6 @@ def test_the_errors_of_libraries_are_known() -> None:
 
 
 def test_accelerate_begins_at_the_prediction() -> None:
-    pytest.importorskip("accelerate")
     from precision_time.integrations.batch_size import accelerate_batch_size
 
     tried = []
@@ -158,8 +157,6 @@ def _collected() -> Iterator[None]:
 @pytest.mark.filterwarnings("ignore")  # Lightning's hints about this machine
 @pytest.mark.parametrize("mode", ["power", "binsearch"])
 def test_lightning_begins_at_the_prediction(mode: str, tmp_path: Any) -> None:
-    if find_spec("lightning") is None:
-        pytest.skip("lightning is not installed")
     import torch
 
     from precision_time.integrations.lightning_batch_size import PredictedBatchSizeFinder
@@ -206,8 +203,6 @@ def test_lightning_begins_at_the_prediction(mode: str, tmp_path: Any) -> None:
 @pytest.mark.usefixtures("_collected")
 @pytest.mark.filterwarnings("ignore")  # of transformers, about this machine
 def test_the_trainer_of_hugging_face_begins_at_the_prediction(tmp_path: Any) -> None:
-    if find_spec("transformers") is None or find_spec("accelerate") is None:
-        pytest.skip("transformers or accelerate is not installed")
     import torch
 
     from precision_time.workload.capture.timm_models import import_torchvision

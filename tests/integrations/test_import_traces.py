@@ -150,7 +150,8 @@ def test_trace_that_is_cut_is_refused(tmp_path: Path) -> None:
 
 
 def test_trace_recorded_here_has_the_times_of_its_loop(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch", reason="torch is not installed")
+    import torch
+
     path = tmp_path / "cpu.json"
     model = torch.nn.Linear(64, 64)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -66,7 +65,7 @@ def assert_between(at_s: list[float], stamps: list[float]) -> None:
 
 def run_elsewhere(code: str, folder: Path, **environment: str) -> None:
     """Run code in a process of its own: trackers patch what they find, and keep threads."""
-    done = subprocess.run(  # noqa: S603 - the interpreter of the tests
+    done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
         cwd=folder,
         env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **environment},
@@ -100,7 +99,6 @@ def mlflow_wrote(uri: str, folder: Path) -> None:
     run_elsewhere(code, folder, MLFLOW_ALLOW_FILE_STORE="true", MLFLOW_DISABLE_TELEMETRY="true")
 
 
-@pytest.mark.skipif(find_spec("mlflow") is None, reason="mlflow-skinny is not installed")
 @pytest.mark.parametrize(
     ("uri", "name", "kind"),
     [
@@ -219,7 +217,6 @@ def test_yaml_that_stands_for_more_than_it_says_is_refused(tmp_path: Path) -> No
 @pytest.fixture(scope="module")
 def wandb_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run that W&B wrote offline."""
-    pytest.importorskip("wandb", reason="wandb is not installed")
     folder = tmp_path_factory.mktemp("wandb")
     code = f"""
         import time, json, wandb
@@ -273,7 +270,8 @@ def test_link_that_is_named_is_read(wandb_run: Path, tmp_path: Path) -> None:
 
 
 def test_wandb_log_holds_what_wandb_reads_in_it(wandb_run: Path) -> None:
-    internal = pytest.importorskip("wandb.proto.wandb_internal_pb2", reason="wandb has moved its records")
+    from wandb.proto import wandb_internal_pb2 as internal
+
     (path,) = (wandb_run / "wandb").glob("offline-run-*/*.wandb")
     with path.open("rb") as file:
         records = [internal.Record.FromString(record) for record in leveldb_records(file)]
@@ -338,12 +336,13 @@ def test_wandb_metadata_names_the_gpus(tmp_path: Path) -> None:
 @pytest.fixture
 def resumed(tmp_path: Path) -> tuple[Path, list[float]]:
     """A run in two event files, the second from step 20 on, with validation; wall times by step."""
-    tensorboardx = pytest.importorskip("tensorboardX", reason="tensorboardX is not installed")
+    import tensorboardX
+
     folder = tmp_path / "version_0"
     at = 1_700_000_000.0
     times = []
     for start, stop, suffix in ((0, 26, ".a"), (20, 46, ".b")):
-        writer = tensorboardx.SummaryWriter(str(folder), filename_suffix=suffix)
+        writer = tensorboardX.SummaryWriter(str(folder), filename_suffix=suffix)
         for step in range(start, stop):
             at += 2.5 if step == start else 0.125
             times.append(at)
@@ -372,9 +371,8 @@ def test_event_files_of_a_resumed_run_are_one_run(resumed: tuple[Path, list[floa
 
 
 def test_event_files_hold_what_tensorboard_reads_in_them(resumed: tuple[Path, list[float]]) -> None:
-    loader = pytest.importorskip(
-        "tensorboard.backend.event_processing.event_file_loader", reason="tensorboard is not installed"
-    )
+    from tensorboard.backend.event_processing import event_file_loader as loader
+
     for path in resumed[0].glob("events.*"):
         theirs = [
             (value.tag, Point(event.step, event.wall_time))
@@ -386,7 +384,8 @@ def test_event_files_hold_what_tensorboard_reads_in_them(resumed: tuple[Path, li
 
 
 def test_hyperparameters_of_tensorboard(tmp_path: Path) -> None:
-    torch_writer = pytest.importorskip("torch.utils.tensorboard", reason="tensorboard is not installed")
+    from torch.utils import tensorboard as torch_writer
+
     writer = torch_writer.SummaryWriter(str(tmp_path / "run"))
     for step in range(4):
         writer.add_scalar("loss", 1.0, step, walltime=1.7e9 + 0.5 * step)

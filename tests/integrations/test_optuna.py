@@ -6,23 +6,21 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+import optuna
 import pytest
 
 from precision_time.errors import ConfigError
-from precision_time.integrations.trials import TrialPredictions, best_possible, least_remaining_s
-from precision_time.online.eta import Eta
-from precision_time.online.monitor import RunMonitor
-from precision_time.predict.prediction import Interval
-
-optuna = pytest.importorskip("optuna")
-
-from precision_time.integrations.optuna import (  # noqa: E402
+from precision_time.integrations.optuna import (
     DeadlinePruner,
     Predictions,
     distributions,
     layout_fields,
     report_eta,
 )
+from precision_time.integrations.trials import TrialPredictions, best_possible, least_remaining_s
+from precision_time.online.eta import Eta
+from precision_time.online.monitor import RunMonitor
+from precision_time.predict.prediction import Interval
 
 BERT = {
     "model": "bert-base",

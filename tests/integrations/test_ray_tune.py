@@ -21,7 +21,6 @@ SOURCE = str(Path(__file__).resolve().parents[2] / "src")
 
 
 def scheduler(**options: Any) -> Any:
-    pytest.importorskip("ray.tune")
     from precision_time.integrations.ray_tune import DeadlineScheduler
 
     found = DeadlineScheduler(**options)
@@ -92,7 +91,6 @@ def test_wrong_limits_are_refused(options: dict[str, Any]) -> None:
 
 
 def test_a_real_search_with_asha(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ray.tune")
     from precision_time.integrations.ray_tune import DeadlineScheduler
     from precision_time.ray_executor import ray_session
 

@@ -68,7 +68,8 @@ def test_every_setting_is_one_of_the_launcher(launcher: str) -> None:
 
 
 def test_torchrun_parses_what_it_is_started_with() -> None:
-    run = pytest.importorskip("torch.distributed.run")
+    from torch.distributed import run
+
     config = config_of(_JOBS[6], "torchrun")
     words = shlex.split(config.text.replace("\\\n", " "), comments=True)
     parsed = run.get_args_parser().parse_args(words[words.index("torchrun") + 1 :])
@@ -85,8 +86,9 @@ def test_torchrun_parses_what_it_is_started_with() -> None:
 
 
 def test_fully_shard_takes_its_arguments() -> None:
-    fsdp = pytest.importorskip("torch.distributed.fsdp")
-    torch = pytest.importorskip("torch")
+    import torch
+    from torch.distributed import fsdp
+
     settings_of = config_of(_JOBS[1], "fsdp").settings
     names = {key.split(".")[1] for key in settings_of if key.startswith("fully_shard.")}
     assert names <= inspect.signature(fsdp.fully_shard).parameters.keys()

@@ -60,7 +60,6 @@ def test_a_gpu_refuses_what_it_has_no_units_for(capability: tuple[int, int], ref
 
 
 def test_a_processor_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
     found = find_device(kind="cpu", name="CPU-Intel(R) Xeon(R) Platinum 8480+")
     assert (found.name, found.kind) == ("CPU-Xeon-Platinum-8480+", "cpu")
     assert found.refuses("fp8-mixed") and not found.refuses("bf16-mixed")

@@ -5,19 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 
 from precision_time.errors import ConfigError
 from precision_time.measure.device import MeasuredDevice
+from precision_time.measure.execution import backend_flags
+from precision_time.measure.kernels import float8
+from precision_time.measure.kernels import operators as ops
+from precision_time.measure.kernels import timing as kernels
+from precision_time.measure.kernels.timing import measure_kernel
 from precision_time.measure.plan import PLANS, MeasurePlan, load_plan
 from precision_time.measure.trial import KernelTrial
-
-torch = pytest.importorskip("torch")
-
-from precision_time.measure.execution import backend_flags  # noqa: E402
-from precision_time.measure.kernels import float8  # noqa: E402
-from precision_time.measure.kernels import operators as ops  # noqa: E402
-from precision_time.measure.kernels import timing as kernels  # noqa: E402
-from precision_time.measure.kernels.timing import measure_kernel  # noqa: E402
 
 
 def test_the_tiny_plan_has_every_operator(tiny: MeasurePlan) -> None:

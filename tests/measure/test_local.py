@@ -5,20 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from precision_time.corpus.importer import read_measurements
 from precision_time.corpus.measurement import Measurement, Quality
 from precision_time.errors import MissingExtraError
 from precision_time.measure.device import MeasuredDevice
+from precision_time.measure.kernels.timing import KernelResult
+from precision_time.measure.launchers.local import run_trials
 from precision_time.measure.plan import MeasurePlan, select
+from precision_time.measure.steps.training import StepResult
 from precision_time.measure.timer import Timing
 from precision_time.measure.trial import KernelTrial, LocalTrial, StepTrial
-
-torch = pytest.importorskip("torch")
-
-from precision_time.measure.kernels.timing import KernelResult  # noqa: E402
-from precision_time.measure.launchers.local import run_trials  # noqa: E402
-from precision_time.measure.steps.training import StepResult  # noqa: E402
 
 TIMING = Timing(median_s=0.25, low_s=0.2, high_s=0.3, repeats=5, calls=4)
 

@@ -12,12 +12,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-torch = pytest.importorskip("torch")
-
-from precision_time import predict_time  # noqa: E402
-from precision_time.cli.main import app  # noqa: E402
-from precision_time.corpus.own import read_own_steps  # noqa: E402
-from precision_time.request.request import Request  # noqa: E402
+from precision_time import predict_time
+from precision_time.cli.main import app
+from precision_time.corpus.own import read_own_steps
+from precision_time.request.request import Request
 
 NET = """
 from torch import nn

@@ -10,17 +10,14 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("ray.train", exc_type=ImportError)
-pytest.importorskip("torch")
-
-from precision_time.errors import ConfigError  # noqa: E402
-from precision_time.measure.campaign import Campaign  # noqa: E402
-from precision_time.measure.launchers import groups  # noqa: E402
-from precision_time.measure.launchers.ray import run_campaign  # noqa: E402
-from precision_time.measure.report import Progress  # noqa: E402
-from precision_time.measure.result import TrialResult  # noqa: E402
-from precision_time.measure.store import read_store  # noqa: E402
-from precision_time.measure.trial import TrainingTrial  # noqa: E402
+from precision_time.errors import ConfigError
+from precision_time.measure.campaign import Campaign
+from precision_time.measure.launchers import groups
+from precision_time.measure.launchers.ray import run_campaign
+from precision_time.measure.report import Progress
+from precision_time.measure.result import TrialResult
+from precision_time.measure.store import read_store
+from precision_time.measure.trial import TrainingTrial
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray")]
 Make = Callable[..., TrainingTrial]

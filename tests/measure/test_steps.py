@@ -6,25 +6,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from precision_time.corpus.importer import read_measurements
 from precision_time.corpus.jobs import job_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.errors import CaptureError, ConfigError
 from precision_time.measure.device import MeasuredDevice
+from precision_time.measure.launchers.local import measurer, run_trials
 from precision_time.measure.plan import PLANS, MeasurePlan, load_plan, select
+from precision_time.measure.precisions import MODES
 from precision_time.measure.rows import step_cells
+from precision_time.measure.steps import training as steps
+from precision_time.measure.steps.models import BuiltModel, build_model
 from precision_time.measure.store import CsvTable
 from precision_time.measure.timer import Timing
 from precision_time.measure.trial import ModelSpec, StepTrial
 from precision_time.workload.resolve import load_workload
-
-torch = pytest.importorskip("torch")
-
-from precision_time.measure.launchers.local import measurer, run_trials  # noqa: E402
-from precision_time.measure.precisions import MODES  # noqa: E402
-from precision_time.measure.steps import training as steps  # noqa: E402
-from precision_time.measure.steps.models import BuiltModel, build_model  # noqa: E402
 
 OWN = ModelSpec(name="own_models:perceptron", library="own", optimizer="adamw")
 TIMING = Timing(median_s=0.25, low_s=0.2, high_s=0.3, repeats=5, calls=4)
@@ -144,13 +142,9 @@ def test_measured_rows_can_be_evaluated(tiny: MeasurePlan, cpu: MeasuredDevice, 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", PLANS)
 def test_built_models_have_the_parameters_of_the_catalogue(name: str) -> None:
-    pytest.importorskip("transformers")
     from precision_time.workload.capture.timm_models import import_timm
 
-    try:
-        import_timm()
-    except ImportError:
-        pytest.skip("timm is not installed")
+    import_timm()
     for spec in load_plan(name).specs.values():
         built = build_model(spec, 2, "meta")
         params = sum(p.numel() for p in built.module.parameters())

@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-torch = pytest.importorskip("torch")
-
-import torch.distributed as dist  # noqa: E402
-from hypothesis import given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
-
-from precision_time.errors import CaptureError, ConfigError  # noqa: E402
-from precision_time.measure.launchers.worker import (  # noqa: E402
+from precision_time.errors import CaptureError, ConfigError
+from precision_time.measure.launchers.worker import (
     WorkerContext,
     _generated,
     _one_batch,
@@ -23,18 +21,18 @@ from precision_time.measure.launchers.worker import (  # noqa: E402
     loop_config,
     measure_trial,
 )
-from precision_time.measure.steps import training  # noqa: E402
-from precision_time.measure.steps.catalog import built_in_models  # noqa: E402
-from precision_time.measure.steps.models import INPUTS, MODULES  # noqa: E402
-from precision_time.measure.steps.tasks import build_task, in_memory, synthetic_pool  # noqa: E402
-from precision_time.measure.steps.training import (  # noqa: E402
+from precision_time.measure.steps import training
+from precision_time.measure.steps.catalog import built_in_models
+from precision_time.measure.steps.models import INPUTS, MODULES
+from precision_time.measure.steps.tasks import build_task, in_memory, synthetic_pool
+from precision_time.measure.steps.training import (
     Trainer,
     build_optimizer,
     endless,
 )
-from precision_time.measure.trial import TrainingTrial  # noqa: E402
-from precision_time.workload.capture.own import load_function  # noqa: E402
-from precision_time.workload.resolve import load_workload  # noqa: E402
+from precision_time.measure.trial import TrainingTrial
+from precision_time.workload.capture.own import load_function
+from precision_time.workload.resolve import load_workload
 
 Make = Callable[..., TrainingTrial]
 CPU = torch.device("cpu")
@@ -82,7 +80,6 @@ def test_models_have_the_parameters_of_the_catalogues(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["cnn", "mlp"])
 def test_digits_are_real_images(trial_of: Make, name: str) -> None:
-    pytest.importorskip("sklearn")
     task = build_task(trial_of(model=name, dataset="digits", dataset_samples=1797), 0)
     images, labels = next(iter(task.batches(0)))
     assert images.shape == (8, 1, 8, 8)

@@ -19,11 +19,11 @@ STEP_S = 100.0
 
 @pytest.fixture
 def accelerate() -> Any:
-    pytest.importorskip("torch")
     from precision_time.online.imports import declare_torchvision
 
     declare_torchvision()
-    library = pytest.importorskip("accelerate")
+    import accelerate as library
+
     library.state.AcceleratorState._reset_state(reset_partial_state=True)
     library.state.GradientState._reset_state()
     return library

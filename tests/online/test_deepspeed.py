@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from precision_time.errors import ConfigError
 from precision_time.online.deepspeed import config_fields, track
 from precision_time.request.request import Request
-
-torch = pytest.importorskip("torch")
 
 
 class Clock:
@@ -257,7 +256,6 @@ print("found", json.dumps({
     ],
 )
 def test_a_real_engine_on_this_processor(stage: int, tmp_path: Path) -> None:
-    pytest.importorskip("deepspeed")
     ran = subprocess.run(
         [sys.executable, "-c", REAL, str(stage)],
         cwd=tmp_path,

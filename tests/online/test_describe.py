@@ -7,11 +7,11 @@ import sys
 from typing import Any
 
 import pytest
+import torch
 
 from precision_time import predict_time
 from precision_time.online.describe import Processes, processes, request_of
 
-torch = pytest.importorskip("torch")
 nn, functional = torch.nn, torch.nn.functional
 
 

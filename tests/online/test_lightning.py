@@ -25,11 +25,12 @@ BATCHES = 12
 @pytest.fixture
 def lab(tmp_path: Path) -> Any:
     """Lightning, a clock, and what makes a module, a loader and a trainer."""
-    pytest.importorskip("torch")
     from precision_time.online.imports import declare_torchvision
 
     declare_torchvision()
-    return Lab(pytest.importorskip("lightning"), tmp_path)
+    import lightning
+
+    return Lab(lightning, tmp_path)
 
 
 class Lab:

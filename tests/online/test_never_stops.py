@@ -42,7 +42,7 @@ def closed() -> Any:
 def full() -> Any:
     if not Path("/dev/full").exists():
         pytest.skip("the system has no /dev/full")
-    return open("/dev/full", "w", encoding="utf-8", buffering=1)  # noqa: SIM115
+    return open("/dev/full", "w", encoding="utf-8", buffering=1)
 
 
 def broken_pipe() -> Any:
@@ -113,14 +113,14 @@ def test_what_is_said_on_a_broken_stream_is_not_said() -> None:
 def test_without_an_error_stream_nothing_is_said_on_the_other(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("tqdm")
     monkeypatch.setattr(sys, "stderr", None)
     live_run.said_on_stderr("text")
     assert capsys.readouterr().out == ""
 
 
 def test_a_bar_that_breaks_is_left_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    tqdm = pytest.importorskip("tqdm.auto").tqdm
+    from tqdm.auto import tqdm
+
     closed_in: list[int] = []
 
     def refused(self: Any, _count: Any) -> None:
@@ -164,7 +164,6 @@ def test_a_failure_without_words_turns_a_silent_rank_off() -> None:
 
 
 def _lightning() -> None:
-    pytest.importorskip("lightning.pytorch")
     from precision_time.online.lightning import EtaCallback
 
     for fails_at in range(1, 8):
@@ -186,7 +185,6 @@ def _lightning() -> None:
 
 
 def _transformers() -> None:
-    pytest.importorskip("transformers")
     from precision_time.online.transformers import EtaCallback
 
     for fails_at in range(1, 8):
@@ -209,7 +207,6 @@ def _transformers() -> None:
 
 
 def _accelerate() -> None:
-    pytest.importorskip("accelerate")
     from precision_time.online.accelerate import EtaTracker
 
     for fails_at in range(1, 8):
@@ -220,7 +217,6 @@ def _accelerate() -> None:
 
 
 def _keras() -> None:
-    pytest.importorskip("keras")
     from precision_time.online.keras import EtaCallback
 
     for fails_at in range(1, 8):
@@ -259,7 +255,6 @@ class _Engine:
 
 
 def _deepspeed() -> None:
-    pytest.importorskip("deepspeed")
     from precision_time.online.deepspeed import track as follow
 
     for fails_at in range(1, 12):
@@ -282,7 +277,6 @@ def _deepspeed() -> None:
 
 
 def _ray() -> None:
-    pytest.importorskip("ray.train")
     from precision_time.online.ray_train import EtaCallback
 
     for fails_at in range(1, 8):
@@ -296,10 +290,7 @@ def _ray() -> None:
 def test_adapters_go_on_whatever_their_clock_does(trains: Callable[[], None]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        try:
-            trains()
-        except ImportError as error:  # the two libraries do not go together here
-            pytest.skip(str(error))
+        trains()
 
 
 def test_inputs_of_a_model_without_a_signature_are_taken_as_they_are() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from precision_time import predict_time
 from precision_time.online.live_run import LiveRun
@@ -17,7 +18,6 @@ from precision_time.online.pytorch import track
 
 from .conftest import Clock
 
-torch = pytest.importorskip("torch")
 nn = torch.nn
 STEP_S = 100.0
 """Far above a thousand times what an estimate costs, so that every one is computed."""

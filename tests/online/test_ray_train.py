@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 
 pytestmark = pytest.mark.slow
-pytest.importorskip("ray.train", exc_type=ImportError)
-pytest.importorskip("torch")
 
 from ray.train import ScalingConfig  # noqa: E402
 

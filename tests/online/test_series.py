@@ -132,8 +132,6 @@ def test_a_constant_pace_is_told_exactly(modules: tuple[Any, Any], name: str) ->
 def test_a_constant_pace_is_told_exactly_by_trainers(
     modules: tuple[Any, Any], name: str, per_epoch: int | None
 ) -> None:
-    if importlib.util.find_spec(LIBRARIES[name]) is None:
-        pytest.skip(f"{LIBRARIES[name]} is not installed")
     exact(modules, name, steps_per_epoch=per_epoch)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -40,9 +39,6 @@ def test_estimates_of_the_page_and_coverage() -> None:
 @pytest.mark.nightly(covered_by="tests/online/test_study.py::test_estimates_of_the_page_and_coverage")
 @pytest.mark.filterwarnings("ignore")  # of the libraries whose progress bars are asked
 def test_whole_page_is_what_the_series_and_the_bars_give() -> None:
-    for library in ("keras", "lightning", "tqdm", "transformers"):
-        if find_spec(library) is None:
-            pytest.skip(f"{library} is not installed")
     from eta_page import PAGE, page
     from eta_study import baseline_rows, fold_numbers, our_rows
 

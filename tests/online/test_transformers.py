@@ -25,12 +25,12 @@ SAMPLES = 48
 @pytest.fixture
 def lab(tmp_path: Path) -> Any:
     """Transformers, a clock, and what makes a model, samples and a trainer."""
-    pytest.importorskip("torch")
     from precision_time.online.imports import declare_torchvision
 
     declare_torchvision()
-    pytest.importorskip("accelerate")
-    return Lab(pytest.importorskip("transformers"), tmp_path)
+    import transformers
+
+    return Lab(transformers, tmp_path)
 
 
 class Lab:

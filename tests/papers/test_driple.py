@@ -18,8 +18,6 @@ from precision_time.papers.driple import (
 from precision_time.workload.graph import Node, OpClass, OpGraph
 from precision_time.workload.resolve import load_workload
 
-pytest.importorskip("torch")
-
 NAMES = (*_CLUSTER, *_LINKS)
 N = 240
 

@@ -48,10 +48,9 @@ def test_no_operator_is_in_two_lists() -> None:
 
 
 def test_lists_equal_those_of_the_installed_torch() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     header = Path(torch.__file__).parent / "include" / "ATen" / "autocast_mode.h"
-    if not header.exists():
-        pytest.skip("torch was installed without its headers")
     if not torch.__version__.startswith("2.13"):
         pytest.skip("the lists are those of torch 2.13")
     text = header.read_text(encoding="utf-8")

@@ -129,7 +129,6 @@ def test_columns_and_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     assert columns["gpus"] == [8, 0]
     assert columns["step_time_s"] == [found[0].step_time_s, None]
     assert columns["error"][0] is None and "gpus" in columns["error"][1]
-    pytest.importorskip("pandas")
     frame = found.to_frame()
     assert list(frame.columns) == list(columns)
     assert frame["step_time_s"][0] == found[0].step_time_s
@@ -164,7 +163,6 @@ def test_combinations_keep_single_requests_as_they_are() -> None:
 
 
 def test_a_plot_has_a_line_for_each_job(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     found = sweep("bert-base", gpus="8..64", batch_size=8, precision=["fp32", "bf16-mixed"])
     write_plot(found, tmp_path / "sweep.svg")
     text = (tmp_path / "sweep.svg").read_text()

@@ -106,7 +106,6 @@ def test_html_has_no_script_and_escapes_names() -> None:
 
 
 def test_plot_adds_up_and_shows_the_interval() -> None:
-    pytest.importorskip("matplotlib")
     axes = Predictions(answers=(prediction("fp32", 1.0), prediction())).plot()
     bars = [patch for patch in axes.patches if patch.get_y() < 0.5]
     assert sum(bar.get_width() for bar in bars) == pytest.approx(0.25)

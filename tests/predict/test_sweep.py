@@ -195,7 +195,8 @@ def _write_some(grid: Grid, out: Path) -> None:
 
 
 def test_parquet_csv_and_json_lines_hold_the_same(tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
+    from pyarrow import parquet
+
     paths = [tmp_path / f"out.{kind}" for kind in ("csv", "jsonl", "parquet")]
     for path in paths:
         sweep("resnet50", gpus=[1, 8], batch_size="1..8", tp=[1, 2], out=path, workers=1)

@@ -98,7 +98,8 @@ class PostgresServer:
 
     def run(self, statement: str, database: str = "postgres") -> None:
         """Run one statement outside of a transaction."""
-        psycopg = pytest.importorskip("psycopg")
+        import psycopg
+
         where = {"host": "127.0.0.1", "port": self.port, "dbname": database}
         with psycopg.connect(user=self.user, password=self.password, autocommit=True, **where) as connection:
             connection.execute(statement)
@@ -118,10 +119,9 @@ class PostgresServer:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """A real PostgreSQL server."""
-    pytest.importorskip("psycopg", reason="needs psycopg")
     found = shutil.which("initdb") or max(glob.glob("/usr/lib/postgresql/*/bin/initdb"), default=None)
     if found is None:
-        pytest.skip("needs PostgreSQL (initdb, postgres), which is not installed")
+        pytest.skip("PostgreSQL is not installed (initdb, postgres)")
     server = PostgresServer(Path(found).resolve().parent)
     yield server
     server.close()

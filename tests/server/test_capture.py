@@ -16,7 +16,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
+import torch
 
 from precision_time.errors import CaptureError, PrecisionTimeError
 from precision_time.server.capture import child, process
@@ -25,9 +27,6 @@ from precision_time.server.capture.kinds import UPLOAD, document_of
 from precision_time.server.capture.process import CaptureLimits, capture_upload
 from precision_time.workload.graph import OpGraph
 from precision_time.workload.resolve import load_workload
-
-torch = pytest.importorskip("torch")
-onnx = pytest.importorskip("onnx")
 
 USUAL = CaptureLimits(memory_bytes=6 * 2**30, time_s=60.0)
 BATCH, WIDE, NARROW = 8, 32, 16

@@ -15,7 +15,7 @@ from precision_time.cost.terms import METHOD_TERMS, TERMS
 
 CHARTS = Path(__file__).parents[2] / "src/precision_time/server/page/charts"
 NODE = shutil.which("node")
-pytestmark = pytest.mark.skipif(NODE is None, reason="node is not installed: it runs the page's own modules")
+pytestmark = pytest.mark.skipif(NODE is None, reason="node is not installed")
 
 
 def run(code: str) -> Any:

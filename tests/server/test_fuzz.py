@@ -9,22 +9,21 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import requests
+import schemathesis
 from hypothesis import HealthCheck, given, note, seed, settings
 from hypothesis import strategies as st
-from starlette.testclient import TestClient
-
-from precision_time.server.app import create_app
-from precision_time.server.settings import Settings
-
-requests = pytest.importorskip("requests")
-schemathesis = pytest.importorskip("schemathesis")
-from schemathesis import GenerationMode  # noqa: E402
-from schemathesis.checks import not_a_server_error  # noqa: E402
-from schemathesis.specs.openapi.checks import (  # noqa: E402
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_schema_conformance,
     status_code_conformance,
 )
+from starlette.testclient import TestClient
+
+from precision_time.server.app import create_app
+from precision_time.server.settings import Settings
 
 NIGHTLY = bool(os.environ.get("PRECISION_TIME_NIGHTLY"))
 CALLS = 10_000 if NIGHTLY else 200

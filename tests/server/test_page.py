@@ -26,7 +26,7 @@ from precision_time.units import format_duration
 
 PAGE = Path(__file__).parents[2] / "src/precision_time/server/page"
 NODE = shutil.which("node")
-needs_node = pytest.mark.skipif(NODE is None, reason="node is not installed: it runs the page's own modules")
+needs_node = pytest.mark.skipif(NODE is None, reason="node is not installed")
 BUDGET_BYTES = 300_000
 
 CONFIG = {

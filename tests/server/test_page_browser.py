@@ -18,6 +18,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from axe_playwright_python import sync_playwright as axe
+from playwright import sync_api as playwright
 
 from precision_time import compare_precisions, predict_time
 from precision_time.cli.request_options import requests_in_words
@@ -27,13 +29,7 @@ from precision_time.request.files import read_requests
 from precision_time.server.routes.page import form_fields
 
 CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: it shows the page")
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed: it drives the browser"
-)
-axe = pytest.importorskip(
-    "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
-)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no browser is installed")
 
 MOST_BYTES, MOST_S = 300_000, 2.0
 EXAMPLE = {"model": "resnet50", "device": "A100-SXM4-80GB", "gpus": 8, "batch_size": 256, "epochs": 90}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import socket
@@ -73,8 +72,6 @@ def test_replicas_that_could_not_share_a_store_are_refused(
 @contextmanager
 def on_ray(folder: Path, least: int, most: int, target: int) -> Iterator[tuple[str, Path]]:
     """Where the application answers under a local Ray with so many replicas, and its store."""
-    if importlib.util.find_spec("ray") is None or importlib.util.find_spec("ray.serve") is None:
-        pytest.skip("Ray Serve is not installed (ray[serve])")
     store = folder / "store.sqlite"
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

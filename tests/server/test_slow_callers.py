@@ -8,10 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 
 from precision_time.server import connections, guard
 from precision_time.server.app import create_app
@@ -19,7 +21,6 @@ from precision_time.server.connections import Prompt
 from precision_time.server.guard import Guard
 from precision_time.server.settings import Settings
 
-uvicorn = pytest.importorskip("uvicorn")
 BODY = b'{"model": "resnet50", "gpus": 8}'
 HEAD = b"POST /v1/predictions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 WHOLE = HEAD + b"Content-Length: %d\r\n\r\n%s" % (len(BODY), BODY)
@@ -30,7 +31,7 @@ PATIENCE_S = 0.4
 def serving(folder: Path, parser: str, **settings: Any) -> Iterator[Callable[[], socket.socket]]:
     """Connections to a service that is set up as `serve` does it."""
     chosen = Settings.of({"store": f"sqlite:///{folder / 's.sqlite'}", **settings})
-    base = pytest.importorskip(f"uvicorn.protocols.http.{parser}_impl")
+    base = import_module(f"uvicorn.protocols.http.{parser}_impl")
     protocol = getattr(base, {"h11": "H11Protocol", "httptools": "HttpToolsProtocol"}[parser])
     prompt = type("PromptProtocol", (Prompt, protocol), {})
     with socket.socket() as taken:

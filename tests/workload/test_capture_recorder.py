@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
 
-torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
-
-from precision_time.errors import CaptureError  # noqa: E402
-from precision_time.workload.capture.recorder import record  # noqa: E402
-from precision_time.workload.graph import OpClass, graph_from_json, graph_to_json  # noqa: E402
+from precision_time.errors import CaptureError
+from precision_time.workload.capture.recorder import record
+from precision_time.workload.graph import OpClass, graph_from_json, graph_to_json
 
 
 def capture(model, *shapes, batch=101, **options):

@@ -9,22 +9,19 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
-
-from precision_time.errors import (  # noqa: E402
+from precision_time.errors import (
     CaptureError,
     ConfigError,
-    MissingExtraError,
     UnknownNameError,
 )
-from precision_time.workload.capture import huggingface as hf  # noqa: E402
-from precision_time.workload.capture.sources import capture_model  # noqa: E402
-from precision_time.workload.capture.timm_models import import_timm  # noqa: E402
-from precision_time.workload.graph import graph_to_json  # noqa: E402
-from precision_time.workload.zoo import load_zoo_graph  # noqa: E402
+from precision_time.workload.capture import huggingface as hf
+from precision_time.workload.capture.sources import capture_model
+from precision_time.workload.capture.timm_models import import_timm
+from precision_time.workload.graph import graph_to_json
+from precision_time.workload.zoo import load_zoo_graph
 
 PUBLISHED = Path(__file__).with_name("published_vision.csv")
 
@@ -36,18 +33,12 @@ def published():
 
 @pytest.fixture(scope="module")
 def timm():
-    try:
-        return import_timm()
-    except MissingExtraError as missing:
-        pytest.skip(str(missing))
+    return import_timm()
 
 
 @pytest.fixture(scope="module")
 def transformers():
-    try:
-        return hf.import_transformers()
-    except MissingExtraError as missing:
-        pytest.skip(str(missing))
+    return hf.import_transformers()
 
 
 def small_net():
@@ -139,7 +130,8 @@ ODD_ONNX = {
 
 @pytest.mark.parametrize("case", ODD_ONNX)
 def test_onnx_graphs_that_cannot_run_are_refused(tmp_path, case):
-    onnx = pytest.importorskip("onnx")
+    import onnx
+
     make, kinds = onnx.helper, onnx.TensorProto
     nodes, named = ODD_ONNX[case]
     graph = make.make_graph(
@@ -157,7 +149,8 @@ def test_onnx_graphs_that_cannot_run_are_refused(tmp_path, case):
 
 @pytest.mark.parametrize("shape", [[-4, 3, 8, 8], ["N", -3, 8, 8], ["N", 2**60, 2**60, 2**60]])
 def test_onnx_sizes_that_are_not_possible_are_refused(tmp_path, shape):
-    onnx = pytest.importorskip("onnx")
+    import onnx
+
     make, kinds = onnx.helper, onnx.TensorProto
     ends = [make.make_tensor_value_info(name, kinds.FLOAT, shape) for name in ("x", "y")]
     graph = make.make_graph([make.make_node("Relu", ["x"], ["y"])], "net", ends[:1], ends[1:])
@@ -167,7 +160,8 @@ def test_onnx_sizes_that_are_not_possible_are_refused(tmp_path, shape):
 
 
 def onnx_net(path, batch):
-    onnx = pytest.importorskip("onnx")
+    import onnx
+
     make, kinds = onnx.helper, onnx.TensorProto
 
     def weights(name, *dims):
@@ -201,7 +195,6 @@ def test_onnx_file(tmp_path, batch):
 
 
 def test_truncated_files_are_refused(tmp_path):
-    pytest.importorskip("onnx")
     onnx_net(tmp_path / "net.onnx", "N")
     whole = (tmp_path / "net.onnx").read_bytes()
     for name in ("cut.onnx", "cut.pt2"):

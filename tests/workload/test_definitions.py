@@ -5,13 +5,11 @@ from __future__ import annotations
 import sys
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch")
+import torch
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 MODULES = (
@@ -78,12 +76,6 @@ PARAMETERS_MATCH = (
 FLOPS_MATCH = ("resnet18-cifar", "resnet50-cifar", "efficientdet_d0", "retinanet-r50-fpn")
 
 
-def need_timm() -> None:
-    """Skips without importing timm: its plain import fails on some torchvision builds."""
-    if find_spec("timm") is None:
-        pytest.skip("timm is not installed")
-
-
 @cache
 def entries() -> dict[str, Any]:
     """All entries of this room's modules by name; a name may occur once only."""
@@ -105,8 +97,6 @@ def published(name: str, quantity: str) -> float:
 
 @pytest.mark.parametrize("name", PARAMETERS_MATCH)
 def test_parameters_within_one_percent_of_the_published_count(name: str) -> None:
-    if name == "efficientdet_d0":
-        need_timm()
     with torch.device("meta"):
         model = entries()[name].build()
     count = sum(p.numel() for p in model.parameters())
@@ -115,8 +105,6 @@ def test_parameters_within_one_percent_of_the_published_count(name: str) -> None
 
 @pytest.mark.parametrize("name", FLOPS_MATCH)
 def test_forward_flops_within_one_percent_of_the_published_count(name: str) -> None:
-    if name == "efficientdet_d0":
-        need_timm()
     assert graph_of(name).forward_flops == pytest.approx(published(name, "forward_flops"), rel=0.01)
 
 

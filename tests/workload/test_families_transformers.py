@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+import torch
 
 from precision_time.workload.resolve import load_workload
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
 SEQ_LEN = 128
 
 

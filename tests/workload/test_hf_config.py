@@ -171,8 +171,8 @@ def test_names_are_no_configurations() -> None:
     "kind", ["llama", "qwen2_moe", "gemma3_text", "deepseek_v3", "llama4_text", "gpt_oss", "phimoe", "bloom"]
 )
 def test_parameters_are_those_of_the_module(kind: str) -> None:
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("transformers")
+    import torch
+
     from precision_time.workload.capture.huggingface import import_transformers
 
     transformers = import_transformers()

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from precision_time.workload.hf_config import is_absent_hub_id
 
@@ -87,10 +84,6 @@ def test_an_id_that_is_not_here_is_refused_before_torch_is_loaded(tmp_path: Path
             assert way in said
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("transformers") is None or importlib.util.find_spec("torch") is None,
-    reason="needs transformers",
-)
 def test_the_local_cache_is_read_and_nobody_is_asked(tmp_path: Path) -> None:
     cached(tmp_path)
     names = ("some-old-id", "hf-hub:someone/some-model", "timm:hf-hub:someone/x")

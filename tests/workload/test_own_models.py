@@ -8,16 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
-torch = pytest.importorskip("torch")
-from torch import nn  # noqa: E402
-
-from precision_time.cli.main import main  # noqa: E402
-from precision_time.errors import CaptureError, ConfigError  # noqa: E402
-from precision_time.request.request import Request  # noqa: E402
-from precision_time.request.resolve import workload_of  # noqa: E402
-from precision_time.workload.capture import remembered  # noqa: E402
-from precision_time.workload.capture.sources import capture_model  # noqa: E402
+from precision_time.cli.main import main
+from precision_time.errors import CaptureError, ConfigError
+from precision_time.request.request import Request
+from precision_time.request.resolve import workload_of
+from precision_time.workload.capture import remembered
+from precision_time.workload.capture.sources import capture_model
 
 NETS = """
 import torch

@@ -213,7 +213,8 @@ def time_estimator(task: Any, *, quantile: float = 0.5, **fields: Any) -> Callab
     Raises:
         ConfigError: If the task does not say which model it trains, or how long.
 
-    >>> task.set_time_estimator(time_estimator(task))  # doctest: +SKIP
+    Example:
+        `task.set_time_estimator(time_estimator(task))`
     """
     config = dict(task if isinstance(task, Mapping) else task.to_yaml_config())
     config["resources"] = {"accelerators": "A100:1"}

@@ -94,7 +94,6 @@ def test_rank_correlation_of_the_same_order_is_one() -> None:
 
 
 def test_a_plan_by_the_true_times_is_no_later_than_the_order_by_them() -> None:
-    pytest.importorskip("ortools")
     draw = np.random.default_rng(0)
     true_s = np.round(draw.uniform(10, 90, (7, 1)) * np.array([1.0, 2.0, 4.0]))
     jobs = Arrivals(

@@ -100,7 +100,6 @@ def wait_for(check: Any, *, within_s: float = 60.0) -> None:
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A service over HTTPS."""
-    pytest.importorskip("cryptography", reason="needs cryptography (extra kubernetes)")
     found = Served(tmp_path_factory.mktemp("served"))
     yield found
     found.close()
@@ -194,10 +193,9 @@ def _account_key() -> bytes:
 @pytest.fixture(scope="session")
 def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     """A real API server."""
-    pytest.importorskip("cryptography", reason="needs cryptography (extra kubernetes)")
     programs = Path(os.environ.get(ASSETS, "/usr/local/kubebuilder/bin"))
     for program in ("etcd", "kube-apiserver"):
         if not shutil.which(program, path=str(programs)):
-            pytest.skip(f"needs {program} in the folder {ASSETS} (scripts/build_kube_apiserver.sh)")
+            pytest.skip("no etcd and kube-apiserver in KUBEBUILDER_ASSETS (scripts/build_kube_apiserver.sh)")
     with ExitStack() as stack:
         yield ApiServer(tmp_path_factory.mktemp("api"), programs, stack)

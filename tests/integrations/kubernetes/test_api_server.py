@@ -173,7 +173,7 @@ def test_an_authority_that_is_not_ours_is_not_trusted(
 def test_kubectl_takes_what_annotate_writes_and_shows_warnings(api_server: ApiServer, namespace: str) -> None:
     kubectl = shutil.which("kubectl")
     if kubectl is None:
-        pytest.skip("needs kubectl")
+        pytest.skip("kubectl is not installed")
 
     def run(*words: str, text: str) -> str:
         command = [kubectl, "--kubeconfig", str(api_server.kubeconfig()), "-n", *words]

@@ -15,8 +15,6 @@ from precision_time.server.settings import Settings
 
 from .conftest import Served, ask
 
-pytest.importorskip("cryptography", reason="needs cryptography (extra kubernetes)")
-
 
 def test_a_client_that_verifies_the_authority_is_answered(served: Served) -> None:
     status, found = ask(f"{served.url}/v1/predictions", {"model": "resnet50"}, authority=served.authority)
@@ -37,7 +35,8 @@ def test_wrong_names_and_unknown_authorities_are_refused(served: Served) -> None
 
 
 def test_plain_http_is_told_of_https(served: Served) -> None:
-    client = pytest.importorskip("precision_time.server.client", reason="needs httpx2")
+    from precision_time.server import client
+
     with (
         client.Client(f"http://localhost:{served.port}", retries=0) as asked,
         pytest.raises(ServerError, match=f"https://localhost:{served.port}"),
@@ -156,7 +155,8 @@ def _agrees(server: ssl.SSLContext, authority: bytes, name: str | None) -> bool:
 def test_our_client_trusts_the_authority_that_the_environment_names(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = pytest.importorskip("precision_time.server.client", reason="needs httpx2")
+    from precision_time.server import client
+
     monkeypatch.setenv("SSL_CERT_FILE", str(served.authority))
     with client.Client(served.url, retries=0) as asked:
         assert asked.health()["status"] == "ready"

@@ -122,7 +122,6 @@ def test_every_term_has_a_parameter() -> None:
 
 
 def test_the_prior_is_found_again() -> None:
-    pytest.importorskip("scipy")
     draw = np.random.default_rng(0)
     places = Places.together([place(device=device, batch=batch) for device in "xyz" for batch in (1.0, 4.0)])
     blocks = []

@@ -24,8 +24,6 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 
 def test_a_resumed_campaign_writes_the_same_rows(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("sklearn")
     plan = load_risk_plan(str(TINY))
     whole, torn = tmp_path / "whole.csv", tmp_path / "torn.csv"
     assert run_campaign(plan, whole) == (10, 10)
@@ -115,8 +113,6 @@ def called(*words: str) -> int:
 def test_the_command_stores_and_shows_what_it_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("sklearn")
     out, table = str(tmp_path / "risk.csv"), tmp_path / "table.csv"
     assert called("--plan", str(TINY), "--out", out, "--table", str(table), "--json") == 0
     answer = json.loads(capsys.readouterr().out)
@@ -129,7 +125,6 @@ def test_the_command_stores_and_shows_what_it_measured(
 
 
 def test_a_device_that_torch_lacks_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("torch")
     assert called("--on", "abacus") == 2
     assert "--on abacus: torch cannot use it" in capsys.readouterr().err
 

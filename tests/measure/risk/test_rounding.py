@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from precision_time.measure.risk.recipe import Recipe, known_recipes, number_format
-
-torch = pytest.importorskip("torch")
-
-from precision_time.measure.risk.rounding import Chance, Rounder, nearest, stochastic  # noqa: E402
+from precision_time.measure.risk.rounding import Chance, Rounder, nearest, stochastic
 
 
 def wide_values(largest: float) -> Any:

@@ -8,18 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from precision_time.errors import ConfigError
+from precision_time.measure.risk.models import BUILDERS
 from precision_time.measure.risk.plan import RiskPlan, Training, load_risk_plan
+from precision_time.measure.risk.products import Flushes, Products, cast
 from precision_time.measure.risk.recipe import Recipe, get_recipe, known_recipes
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("sklearn")
-
-from precision_time.measure.risk.models import BUILDERS  # noqa: E402
-from precision_time.measure.risk.products import Flushes, Products, cast  # noqa: E402
-from precision_time.measure.risk.rounding import Chance  # noqa: E402
-from precision_time.measure.risk.training import train  # noqa: E402
+from precision_time.measure.risk.rounding import Chance
+from precision_time.measure.risk.training import train
 
 PLAN = load_risk_plan(str(Path(__file__).with_name("risk.toml")))
 

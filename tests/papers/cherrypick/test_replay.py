@@ -12,8 +12,6 @@ from precision_time.papers.cherrypick.replay import (
     rule_order,
 )
 
-pytest.importorskip("sklearn")
-
 
 def job(predicted_cost: np.ndarray | None = None, deadline: float = 1e9) -> ReplayJob:
     """24 configurations; cost is least at the 13th, which is also the slowest in time."""

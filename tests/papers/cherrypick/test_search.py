@@ -19,8 +19,6 @@ from precision_time.papers.cherrypick.search import (
 )
 from precision_time.papers.per_job import Configurations, MeasurementBudget
 
-pytest.importorskip("sklearn")
-
 
 def valley() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Features, cost and time of 48 configurations: more devices are faster and, beyond 8, dearer."""

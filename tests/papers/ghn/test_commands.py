@@ -48,7 +48,6 @@ def test_nothing_to_do_and_impossible_files_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["svg", "png"])
 def test_the_map_is_written_and_the_same_each_time(suffix: str, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     path = tmp_path / f"map.{suffix}"
     answer = run("architectures", "resnet50", "--map", str(path), "--json")
     assert answer.exit_code == 0, answer.output
@@ -60,8 +59,6 @@ def test_the_map_is_written_and_the_same_each_time(suffix: str, tmp_path: Path) 
 
 
 def test_training_writes_a_hypernetwork_with_its_card(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("sklearn")
     from precision_time.papers.ghn.weights import load_weights
 
     path = tmp_path / "ghn.safetensors"

@@ -8,24 +8,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch.func import functional_call
 
-torch = pytest.importorskip("torch")
-
-from torch.func import functional_call  # noqa: E402
-
-from precision_time.errors import ConfigError, NotFittedError  # noqa: E402
-from precision_time.papers.ghn.architecture import architecture_of  # noqa: E402
-from precision_time.papers.ghn.decoder import tiled  # noqa: E402
-from precision_time.papers.ghn.fit import (  # noqa: E402
-    card_of,  # noqa: E402
+from precision_time.errors import ConfigError, NotFittedError
+from precision_time.papers.ghn.architecture import architecture_of
+from precision_time.papers.ghn.decoder import tiled
+from precision_time.papers.ghn.fit import (
+    card_of,
     score_splits,
     untrained_accuracies,
 )
-from precision_time.papers.ghn.images import load_images  # noqa: E402
-from precision_time.papers.ghn.network import node_vectors as numpy_vectors  # noqa: E402
-from precision_time.papers.ghn.sampled import draw_sampled, sampled  # noqa: E402
-from precision_time.papers.ghn.sampler import ImageShape, build, draw_many, space, space_names  # noqa: E402
-from precision_time.papers.ghn.torch_ghn import (  # noqa: E402
+from precision_time.papers.ghn.images import load_images
+from precision_time.papers.ghn.network import node_vectors as numpy_vectors
+from precision_time.papers.ghn.sampled import draw_sampled, sampled
+from precision_time.papers.ghn.sampler import ImageShape, build, draw_many, space, space_names
+from precision_time.papers.ghn.torch_ghn import (
     accuracies,
     batch_of,
     fill,
@@ -33,10 +31,10 @@ from precision_time.papers.ghn.torch_ghn import (  # noqa: E402
     to_parameters,
     to_weights,
 )
-from precision_time.papers.ghn.training import TrainSettings, train  # noqa: E402
-from precision_time.papers.ghn.weights import initial_weights, shipped_weights  # noqa: E402
-from precision_time.workload.capture.fold import fold_repeats  # noqa: E402
-from precision_time.workload.capture.recorder import CAPTURE_BATCH, record  # noqa: E402
+from precision_time.papers.ghn.training import TrainSettings, train
+from precision_time.papers.ghn.weights import initial_weights, shipped_weights
+from precision_time.workload.capture.fold import fold_repeats
+from precision_time.workload.capture.recorder import CAPTURE_BATCH, record
 
 SHAPE = ImageShape(channels=1, side=8, classes=10)
 FEW = 3
@@ -51,7 +49,6 @@ def networks():
 
 @pytest.fixture(scope="module")
 def digits():
-    pytest.importorskip("sklearn")
     return load_images("digits")
 
 
@@ -267,13 +264,14 @@ def test_cifar_files_are_read_and_truncated_ones_refused(tmp_path: Path) -> None
 
 
 def test_folders_of_images_are_read_and_wrong_ones_refused(tmp_path: Path) -> None:
-    image_module = pytest.importorskip("PIL.Image")
+    from PIL import Image
+
     rng = np.random.default_rng(0)
     for name in ("cats", "dogs"):
         (tmp_path / name).mkdir()
         for number in range(12):
             pixels = rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)
-            image_module.fromarray(pixels).save(tmp_path / name / f"{number}.png")
+            Image.fromarray(pixels).save(tmp_path / name / f"{number}.png")
     images = load_images(str(tmp_path))
     assert images.shape == ImageShape(channels=3, side=32, classes=2)
     assert len(images.test[1]) == 6

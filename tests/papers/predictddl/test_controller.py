@@ -246,7 +246,6 @@ def test_inputs_beyond_training_are_said(service: PredictDDL, cluster: ClusterRe
 def test_missing_type_is_trained_from_the_runs_at_hand(
     tmp_path: Path, cluster: ClusterResources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("sklearn")
     from precision_time.papers.predictddl import fitting, trainer
 
     from .conftest import SMALL

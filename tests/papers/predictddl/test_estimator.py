@@ -17,8 +17,6 @@ from precision_time.papers.predictddl.fitting import LEAST_ROWS
 
 from .conftest import SMALL, own_measurement
 
-pytest.importorskip("sklearn")
-
 PRICED = (*PRECISION_FEATURES, "log_params", "log_num_micro_batches", "log_tp", "log_pp", "log_cp")
 NAMES = (*PRICED, "ghn.0", "ghn.1", "ghnp.wide.0", *CLUSTER_COLUMNS)
 EMBEDDING, CLUSTER = len(PRICED), len(PRICED) + 3

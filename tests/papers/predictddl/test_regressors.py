@@ -21,8 +21,6 @@ from precision_time.papers.predictddl.regressors import KINDS, Regressor, Standa
 
 from .conftest import SMALL, examples
 
-pytest.importorskip("sklearn")
-
 NAMES = ("cluster.a", "cluster.b", "cluster.c", "cluster.d")
 SETTINGS = {
     "linear": {"alpha": 1.0},

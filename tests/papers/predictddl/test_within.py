@@ -7,8 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-pytest.importorskip("sklearn")
-
 from precision_time.papers.predictddl.fitting import Candidate, Prepared
 from precision_time.papers.predictddl.within import FACTOR, NEAREST, BoundByNeighbors, PredictDDLWithin
 from precision_time.testing.predictors import made_up_runs

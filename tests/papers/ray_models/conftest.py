@@ -11,7 +11,6 @@ import pytest
 from precision_time.papers.ray_models.points import Points
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-pytest.importorskip("sklearn")
 
 
 def step_time_s(workers: np.ndarray, batch: np.ndarray) -> np.ndarray:

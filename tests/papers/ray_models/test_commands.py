@@ -7,10 +7,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-pytest.importorskip("sklearn")
-
-from precision_time.cli.performance import performance_models, performance_predict  # noqa: E402
-from precision_time.errors import ConfigError  # noqa: E402
+from precision_time.cli.performance import performance_models, performance_predict
+from precision_time.errors import ConfigError
 
 APP = typer.Typer()
 APP.command()(performance_models)
@@ -91,7 +89,6 @@ def test_questions_from_a_file(folder: Path) -> None:
 
 
 def test_plots_are_written(folder: Path) -> None:
-    pytest.importorskip("matplotlib")
     run("performance-models", folder / "study.yaml", "--plots", folder / "plots", "--json")
     names = {path.name for path in (folder / "plots").iterdir()}
     assert names == {"predicted-against-measured.svg", "time-against-num-workers.svg"}

@@ -3,9 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-pytest.importorskip("sklearn")
-
-from precision_time.papers.ray_models.estimators import (  # noqa: E402
+from precision_time.papers.ray_models.estimators import (
     ForwardRegressor,
     OverlapRegressor,
     StepwiseRegressor,

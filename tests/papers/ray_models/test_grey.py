@@ -3,13 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-pytest.importorskip("sklearn")
-
-from precision_time import predict_time  # noqa: E402
-from precision_time.errors import ConfigError, UnknownNameError  # noqa: E402
-from precision_time.papers.ray_models.grey import GreyBox, job_named  # noqa: E402
-from precision_time.papers.ray_models.schema import prepared_rows, study_of  # noqa: E402
-from precision_time.papers.ray_models.study import run_study  # noqa: E402
+from precision_time import predict_time
+from precision_time.errors import ConfigError, UnknownNameError
+from precision_time.papers.ray_models.grey import GreyBox, job_named
+from precision_time.papers.ray_models.schema import prepared_rows, study_of
+from precision_time.papers.ray_models.study import run_study
 
 BOX = GreyBox(
     fields={"workers": "gpus", "batch_per_worker": "batch"},

@@ -112,7 +112,6 @@ def test_4_folds_within_folds_are_means_over_all_of_them(ring_points: Callable[.
 def test_5_every_search_minimises_the_percentage_error(
     ring_points: Callable[..., Points], method: str
 ) -> None:
-    pytest.importorskip("optuna")
     points = ring_points(noise=0.05)
     asked = plan("ridge")
     pool = pool_of(asked)

@@ -164,7 +164,6 @@ def test_files_hold_all_candidates(found, tmp_path):
     write_candidates(found, tmp_path / "plan.csv")
     rows = [*csv.DictReader((tmp_path / "plan.csv").read_text().splitlines())]
     assert len(rows) == found.counts.candidates and rows[0]["feasible"] == "True"
-    pytest.importorskip("matplotlib")
     write_plot(found, tmp_path / "plan.png")
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
 
@@ -178,7 +177,7 @@ def test_the_html_page_needs_nothing_else(found):
     assert [each["aim"] for each in drawn["choices"]] == [each.aim for each in found.choices]
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no browser on this machine")
+@pytest.mark.skipif(BROWSER is None, reason="no browser is installed")
 def test_a_browser_draws_the_candidates(found, tmp_path):
     page = tmp_path / "plan.html"
     page.write_text(to_html(found), encoding="utf-8")

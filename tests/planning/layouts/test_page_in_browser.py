@@ -12,7 +12,7 @@ from precision_time.planning.layouts.timeline import step_timeline
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no browser on this machine")
+@pytest.mark.skipif(BROWSER is None, reason="no browser is installed")
 def test_a_browser_shows_stages_terms_and_memory(tmp_path):
     found = find_layouts(
         "gpt2", device="A100-SXM4-80GB", gpus=8, global_batch_size=64, fix=["pp=4", "schedule=1f1b"], top=1

@@ -6,17 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from gymnasium.utils.env_checker import check_env
 
 from precision_time import Request
+from precision_time.planning.precisions.environment import ScheduleEnvironment, train
 from precision_time.planning.precisions.risk import Basis, Risk
 from precision_time.planning.precisions.schedules import Schedules, schedules_of
-
-gymnasium = pytest.importorskip("gymnasium")
-pytest.importorskip("stable_baselines3")
-
-from gymnasium.utils.env_checker import check_env  # noqa: E402
-
-from precision_time.planning.precisions.environment import ScheduleEnvironment, train  # noqa: E402
 
 BUDGET = 0.0012
 

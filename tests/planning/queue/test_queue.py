@@ -18,8 +18,6 @@ from precision_time.planning.queue.objectives import OBJECTIVES, Objective, obje
 from precision_time.planning.queue.pools import Pool, pools_of
 from precision_time.planning.queue.solver import solve
 
-pytest.importorskip("ortools")
-
 POOLS = (
     Pool(name="two hosts", device="A", nodes=2, devices_per_node=2),
     Pool(name="one", device="B", nodes=1, devices_per_node=1),

@@ -23,7 +23,6 @@ def cluster(tmp_path: Path) -> Path:
 
 
 def test_plan_of_predicted_durations(cluster: Path) -> None:
-    pytest.importorskip("ortools")
     jobs = [
         {**JOB, "name": "urgent", "gpus": [4, 8], "deadline": "2h", "weight": 2},
         {**JOB, "name": "other", "gpus": 8, "precision": ["bf16-mixed", "fp8-mixed"]},

@@ -175,7 +175,6 @@ def test_the_page_and_the_picture(tmp_path: Path) -> None:
     assert "Goodput" in str(run)
     assert "phase 2" in str(run)
     assert run._repr_html_().count("<table") == 2
-    pytest.importorskip("matplotlib")
     from precision_time.planning.run.picture import write_picture
 
     write_picture(run, tmp_path / "run.html")

@@ -90,7 +90,7 @@ def test_two_processes_start_one_store_and_write_at_once(processes, shared_url):
     )
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="the system has no SIGKILL")
 def test_a_killed_process_has_lost_nothing_it_acknowledged(processes, shared_url):
     """Both writers die in the middle of the load; a call is stored as a whole, or nothing of it."""
     acknowledged, started = [], processes(ENDLESS)
