@@ -193,6 +193,7 @@ RUN_SHAPE = {
     **dict.fromkeys(("global_batch_size", "similarity"), float),
     **dict.fromkeys(("measured_step_time_s", "predicted_step_time_s"), float),
     "gpus": int,
+    "precision_inferred": bool,
 }
 
 

@@ -10,9 +10,7 @@ import pages
 import pytest
 
 TODAY = date(2026, 11, 23)
-PAGE = pages.Page(
-    path="docs/x.md", command="make x", minutes=1.0, corpus=True, predictor=True, code=("units.py",)
-)
+PAGE = pages.Page(path="x.md", command="make x", minutes=1.0, corpus=True, predictor=True, code=("units.py",))
 
 
 def test_no_page_is_older_than_what_it_describes() -> None:
@@ -38,17 +36,17 @@ def test_a_planted_change_is_found(part: str) -> None:
     assert list(made) == ["corpus", "predictor", "code"]
     assert pages.old(PAGE, "text\n" + pages.stamp(PAGE, made), TODAY) == []
     stale = "text\n" + pages.stamp(PAGE, made | {part: "0" * 12})
-    assert pages.old(PAGE, stale, TODAY) == [f"docs/x.md is older than its {part}: make x"]
+    assert pages.old(PAGE, stale, TODAY) == [f"x.md is older than its {part}: make x"]
     late = replace(PAGE, late=TODAY - timedelta(days=14))
     assert pages.old(late, stale, TODAY) == []
-    assert pages.old(late, stale, TODAY + timedelta(days=1)) == ["docs/x.md is late for 15 days: make x"]
+    assert pages.old(late, stale, TODAY + timedelta(days=1)) == ["x.md is late for 15 days: make x"]
     assert "take its `late` out" in pages.old(late, "text\n" + pages.stamp(PAGE, made), TODAY)[0]
     assert "no stamp" in pages.old(PAGE, "text\n", TODAY)[0]
 
 
 def test_words_make_no_page_old() -> None:
     """Comments and docstrings are left out of the digest, code is not."""
-    page = pages.Page(path="docs/x.md", command="make x", minutes=1.0, code=("any",))
+    page = pages.Page(path="x.md", command="make x", minutes=1.0, code=("any",))
     one, same, other = (
         pages.digests(page, lambda _, text=text: text, lambda _: ["a.py"])["code"]  # type: ignore[misc]
         for text in (b'"""Words."""\nx = 1  # one\n', b'"""Other words."""\nx = 1\n', b"x = 2\n")

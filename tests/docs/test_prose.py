@@ -20,7 +20,7 @@ A_PATH = re.compile(
 )
 A_NAME = re.compile(r"[A-Za-z_]\w{2,}(?:\.[A-Za-z_]\w*)*(?:\(\))?")
 OF_OTHERS = frozenset({
-    "PrecisionComparison", "vit_l_16", "GB/s", "Conv1D", "no_sync", "owner/name", "torchvision/NAME",
+    "vit_l_16", "GB/s", "Conv1D", "no_sync", "owner/name", "torchvision/NAME",
     "sympify", "F.linear", "pipit", "saxpy", "setpriv", "AdmissionConfiguration", "TrainingRuntime",
     "kubeConfigFile", "schedules/eager.py", "ssl_resnet18", 
     "precision-time.dev/margin",  "/openapi.json", "precision_time_predictions_total",
@@ -62,7 +62,7 @@ def exists(quoted: str) -> bool:
     if quoted in OF_OTHERS:
         return True
     if A_PATH.fullmatch(quoted):
-        path = quoted.strip("./")
+        path = re.sub(r"^(?:\.{1,2}/)+", "", quoted).rstrip("/")
         module, _, name = path.rpartition(".")
         inside = f"{module}.py" in places() and name in words()
         return (
@@ -75,7 +75,9 @@ def exists(quoted: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("page", [name for name in tracked() if name.endswith(".md")])
+@pytest.mark.parametrize(
+    "page", [name for name in tracked() if name.endswith(".md") and name != "CHANGELOG.md"]
+)
 def test_what_a_page_quotes_exists(page: str) -> None:
     text = FENCED.sub("", (ROOT / page).read_text(encoding="utf-8"))
     assert sorted({match[1] for match in QUOTED.finditer(text) if not exists(match[1])}) == []

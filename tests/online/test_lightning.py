@@ -126,7 +126,7 @@ def test_fit_is_predicted_told_logged_and_measured(lab: Any) -> None:
 def test_stream_without_length_and_with_a_number_of_steps(lab: Any) -> None:
     lab.trainer(max_epochs=1).fit(lab.module(), lab.stream())
     assert {eta.total_steps for eta in lab.etas} == {None}
-    assert lab.etas[-1].step_time_s == pytest.approx(STEP_S, rel=0.01)
+    assert lab.etas[-1].step_time_s == pytest.approx(STEP_S, rel=0.02)  # the prediction still counts a little
     assert lab.callback.record.steps == BATCHES
     lab.etas.clear()
     lab.trainer(max_epochs=-1, max_steps=20).fit(lab.module(), lab.stream())
