@@ -89,7 +89,7 @@ class Training(BaseModel):
 class RiskPlan(BaseModel):
     """Everything that a campaign trains."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, ignored_types=(cached_property,))
 
     evaluations: _Count = 4
     """Spread evenly over the last tenth of a training; their mean is its loss."""
