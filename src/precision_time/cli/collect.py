@@ -63,7 +63,7 @@ def collect(
     every_s = None if every is None else duration_s("--every", every)
     if every_s is not None and every_s < _LEAST_S:
         raise ConfigError(f"--every {every} is too often. The rule: 1s or more. To fix: --every 60s.")
-    from ..server.client import Client
+    from ..client.client import Client
 
     host, _ = local_report()
     of_cluster, own = _path_name("--cluster", cluster), _path_name("--name", name or host)

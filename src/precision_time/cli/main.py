@@ -18,11 +18,11 @@ import typer
 import typer.core
 
 from .. import __version__
+from ..client.remote import ASKED_OF_SERVERS, choose
 from ..errors import ConfigError, PrecisionTimeError, in_one_line, nearest_names, printable, shown
 from ..io import packaged_toml
 from ..plugins import Command, left_out, loaded
 from .output import message
-from .remote import ASKED_OF_SERVERS, choose
 
 SERVER_VARIABLE = "PRECISION_TIME_SERVER"
 
@@ -410,6 +410,7 @@ def root(
         timeout_s=server_timeout,
         command=context.invoked_subcommand,
         by_option=by_option,
+        say=message,
     )
     if found is not None:
         context.call_on_close(found.close)

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
+from ..client.remote import Server, chosen
 from ..errors import ConfigError
 from .options import JsonOption
 from .output import message, progress, write_json
-from .remote import Server, chosen
 
 EXAMPLES = """\b
 Examples:
@@ -108,7 +108,7 @@ def sbatch(
         given={**given, **run, **({} if device is None else {"device": device})},
     )
     after = _checked(words or [])
-    asked = Server(url=server) if server else chosen()
+    asked = Server(url=server, say=message) if server else chosen()
     asked = None if asked is None else replace(asked, retries=_RETRIES)
     with progress("Predicting the job"):
         prepared = prepare(

@@ -37,7 +37,7 @@ def test_wrong_names_and_unknown_authorities_are_refused(served: Served) -> None
 
 
 def test_plain_http_is_told_of_https(served: Served) -> None:
-    client = pytest.importorskip("precision_time.server.client", reason="needs httpx2")
+    client = pytest.importorskip("precision_time.client.client", reason="needs httpx2")
     with (
         client.Client(f"http://localhost:{served.port}", retries=0) as asked,
         pytest.raises(ServerError, match=f"https://localhost:{served.port}"),
@@ -156,7 +156,7 @@ def _agrees(server: ssl.SSLContext, authority: bytes, name: str | None) -> bool:
 def test_our_client_trusts_the_authority_that_the_environment_names(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = pytest.importorskip("precision_time.server.client", reason="needs httpx2")
+    client = pytest.importorskip("precision_time.client.client", reason="needs httpx2")
     monkeypatch.setenv("SSL_CERT_FILE", str(served.authority))
     with client.Client(served.url, retries=0) as asked:
         assert asked.health()["status"] == "ready"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, PrecisionTimeError, shown
 from ..forks import cached_property
-from .output import message
 
 if TYPE_CHECKING:
     from ..planning.decision.result import Plan
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
     from ..predict.prediction import Prediction
     from ..predict.what_matters import Alternative
     from ..request.request import Request
-    from ..server.client import Client
-    from ..server.operations import ModelKind
+    from .client import Client
+    from .operations import ModelKind
 
 ASKED_OF_SERVERS = ("predict", "run", "plan", "layout", "sbatch")
 """Commands whose question can go to a service."""
@@ -35,6 +34,8 @@ class Server:
     """A service that answers in the place of this process."""
 
     url: str
+    say: Callable[[str], None]
+    """Is told what a user should know."""
     cluster: str | None = None
     """Stored there; its defaults, anchors and calibration are used."""
     retries: int = 3
@@ -43,15 +44,15 @@ class Server:
 
     @cached_property
     def client(self) -> Client:
-        """Says on stderr what a user should know."""
-        from ..server.client import TIMEOUT_S, Client
+        """The connection; says what a user should know."""
+        from .client import TIMEOUT_S, Client
 
         timeout_s = TIMEOUT_S if self.timeout_s is None else self.timeout_s
         return Client(
             self.url,
             retries=self.retries,
             timeout_s=timeout_s,
-            say=lambda text: message(f"Warning: {text}"),
+            say=lambda text: self.say(f"Warning: {text}"),
         )
 
     def close(self) -> None:
@@ -154,6 +155,7 @@ def choose(
     timeout_s: float | None,
     command: str | None,
     by_option: bool,
+    say: Callable[[str], None],
 ) -> Server | None:
     """Let the commands of this call ask a service; None: answer here.
 
@@ -163,6 +165,7 @@ def choose(
         timeout_s: Longest answer of it.
         command: The one that is called.
         by_option: Whether the address was typed, rather than taken from the environment.
+        say: Is told what a user should know.
 
     Returns:
         What is to be closed after the command.
@@ -181,14 +184,14 @@ def choose(
             raise ConfigError("--server-timeout is of a service. To fix: --server URL, or leave it out.")
         return None
     if command in ASKED_OF_SERVERS:
-        _chosen = Server(url=url, cluster=cluster, timeout_s=timeout_s)
+        _chosen = Server(url=url, say=say, cluster=cluster, timeout_s=timeout_s)
     elif by_option:
         raise ConfigError(
             f"{command} does not go to a server. The rule: {', '.join(ASKED_OF_SERVERS)} do; everything "
             "else is answered here. To fix: leave out --server."
         )
     elif command is not None:
-        message(f"{command} is answered here, not by the service of PRECISION_TIME_SERVER.")
+        say(f"{command} is answered here, not by the service of PRECISION_TIME_SERVER.")
     return _chosen
 
 
