@@ -13,10 +13,10 @@ from starlette.testclient import TestClient
 from precision_time.barrier import data_only
 from precision_time.papers.predictddl.contract import Refusal
 from precision_time.papers.predictddl.controller import PredictDDL, answer_batch, find_task
-from precision_time.papers.predictddl.datasets import known_dataset
 from precision_time.papers.predictddl.embeddings import probe_embeddings
 from precision_time.papers.predictddl.registry import Registry, shipped_folder
 from precision_time.papers.predictddl.requests import read_request
+from precision_time.request.datasets import known_dataset
 from precision_time.server.app import create_app
 from precision_time.server.predictddl import PredictDDLAnswers, refusal_of, train
 from precision_time.server.settings import Settings

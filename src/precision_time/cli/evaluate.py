@@ -67,8 +67,8 @@ def evaluate(
     Nothing is fitted on the file; a predictor of your own may have learned from its rows before. Rows that
     cannot be predicted are counted with their reason, never dropped.
     """
-    from ..evaluation.own_measurements import evaluate_csv
     from ..learn.artifact import chosen_predictor
+    from ..learn.evaluation import evaluate_csv
     from ..measure.campaign_steps import steps_file
 
     given = [path for path in (file, measurements) if path is not None]

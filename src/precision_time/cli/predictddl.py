@@ -85,7 +85,7 @@ app = typer.Typer(
 
 def complete_type(prefix: str) -> list[str]:
     """Dataset types that start with `prefix`."""
-    from ..papers.predictddl.datasets import dataset_types
+    from ..request.datasets import dataset_types
 
     return [name for name in dataset_types() if name.startswith(prefix)]
 

@@ -239,8 +239,8 @@ def _checked_task(
 ) -> tuple[str, dict[str, Any]]:
     """The dataset's type, and what the task checker says of it."""
     from ..papers.predictddl.controller import find_task
-    from ..papers.predictddl.datasets import OTHER, dataset_facts, known_dataset, type_of
     from ..papers.predictddl.embeddings import probe_embeddings
+    from ..request.datasets import OTHER, dataset_facts, known_dataset, type_of
 
     facts = known_dataset(dataset)
     if any(value is not None for value in stated.values()):
@@ -266,13 +266,13 @@ def _checked_task(
 
 
 def _has_predictors(wanted: str) -> bool:
-    from ..papers.predictddl.datasets import OTHER
+    from ..request.datasets import OTHER
 
     return wanted != OTHER
 
 
 def _types(controller: PredictDDL) -> dict[str, Any]:
-    from ..papers.predictddl.datasets import dataset_types
+    from ..request.datasets import dataset_types
 
     versions: dict[str, list[dict[str, Any]]] = {name: [] for name in dataset_types()}
     for entry in controller.registry.entries():
@@ -303,8 +303,8 @@ def _how(wanted: str) -> str:
 
 def _types_without(controller: PredictDDL, requests: Sequence[PredictDDLRequest]) -> list[str]:
     """Dataset types of these requests that have no predictor."""
-    from ..papers.predictddl.datasets import OTHER
     from ..papers.predictddl.requests import resolve
+    from ..request.datasets import OTHER
 
     types: set[str] = set()
     for request in requests:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError, UnknownNameError
-from ...io import packaged_toml
-from ...workload.families.tables import dataset_table, normalize
-from ...workload.workload import Workload
+from ..errors import ConfigError, UnknownNameError
+from ..io import packaged_toml
+from ..workload.families.tables import dataset_table, normalize
+from ..workload.workload import Workload
 
 OTHER = "other"
 """Workloads of no type: no predictor is trained for them."""
@@ -144,7 +144,7 @@ def _deviations() -> NDArray[np.float64]:
 
 
 def _file() -> Mapping[str, Any]:
-    return packaged_toml(__package__, "data/types.toml")
+    return packaged_toml(__package__, "data/dataset_types.toml")
 
 
 @cache

@@ -19,10 +19,10 @@ from ..corpus.schema import Row, column_of
 from ..errors import ConfigError
 from ..executor import in_chunks, process_map
 from ..io import table_cell, write_atomically
-from ..learn.artifact import TrainedPredictor, shipped_predictor
-from ..learn.metrics import ErrorSummary
-from ..learn.serving import predict_step_times
 from ..request.schema import ANCHOR_TIMES
+from .artifact import TrainedPredictor, shipped_predictor
+from .metrics import ErrorSummary
+from .serving import predict_step_times
 
 ADDED_COLUMNS = (
     "measured_step_time_s",
