@@ -19,8 +19,8 @@ import precision_time
 PACKAGES = (
     "render",
     "workload", "hardware", "precision", "parallel", "cost", "request", "corpus", "learn", "predict",
-    "launch", "planning", "client", "papers", "measure", "online", "evaluation", "testing",
-    "integrations", "server", "cli",
+    "launch", "planning", "client", "testing", "measure", "online", "integrations", "papers", "evaluation",
+    "server", "cli",
 )  # fmt: skip
 MAY_IMPORT = {
     "layouts": set(), "money": set(), "energy": set(), "run": {"money", "energy"},

@@ -16,11 +16,11 @@ pytest.importorskip("torch")
 from precision_time.errors import ConfigError  # noqa: E402
 from precision_time.measure.campaign import Campaign  # noqa: E402
 from precision_time.measure.launchers import groups  # noqa: E402
-from precision_time.measure.launchers.ray import run_campaign  # noqa: E402
 from precision_time.measure.report import Progress  # noqa: E402
 from precision_time.measure.result import TrialResult  # noqa: E402
 from precision_time.measure.store import read_store  # noqa: E402
 from precision_time.measure.trial import TrainingTrial  # noqa: E402
+from precision_time.papers.campaign.ray import run_campaign  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray")]
 Make = Callable[..., TrainingTrial]

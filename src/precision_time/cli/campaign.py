@@ -152,7 +152,7 @@ def _run(
 ) -> None:
     from ..corpus.own import STEPS
     from ..measure.campaign_steps import describe_workers, write_steps
-    from ..measure.launchers.ray import run_campaign
+    from ..papers.campaign.ray import run_campaign
 
     try:
         with progress_bar("starting workers", lines=True) as update:

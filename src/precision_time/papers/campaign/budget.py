@@ -19,8 +19,8 @@ from statistics import fmean, linear_regression
 import numpy as np
 from numpy.typing import NDArray
 
-from ...papers.ernest import ernest_features, scaled
-from ..trial import TrainingTrial
+from ...measure.trial import TrainingTrial
+from ..ernest import ernest_features, scaled
 
 Floats = NDArray[np.float64]
 _FIRST_GUESS_S = 5.0

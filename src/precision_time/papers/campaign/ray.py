@@ -13,15 +13,15 @@ from typing import Any
 
 from ...errors import ConfigError, PrecisionTimeError
 from ...executor import usable_cores
+from ...measure.campaign import Campaign
+from ...measure.device import import_torch
+from ...measure.launchers.groups import GroupRunner
+from ...measure.report import Progress, ProgressCallback, TrialReport
+from ...measure.result import TrialResult, failed_result, measured_result
+from ...measure.store import CampaignStore, only_writer
+from ...measure.trial import TrainingTrial
 from ...ray_executor import LOCAL, local_cluster, ray_session
-from ..campaign import Campaign
-from ..device import import_torch
-from ..report import Progress, ProgressCallback, TrialReport
-from ..result import TrialResult, failed_result, measured_result
-from ..store import CampaignStore, only_writer
-from ..trial import TrainingTrial
 from .budget import DurationEstimator, most_informative
-from .groups import GroupRunner
 
 _REMEDIES = {
     "CPU": "ask for fewer workers or CPUs per worker, connect to a larger cluster with --address, or set "

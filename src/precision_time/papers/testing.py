@@ -22,13 +22,13 @@ from ..cost.job import Job
 from ..errors import ConfigError
 from ..learn.stages import DEFAULT_SETTINGS
 from ..learn.table import MeasuredTable, job_table
-from ..papers.contract import FeatureTable, Fitted, Floats, Ints, JobViews, NamedColumns, PredictorOptions
-from ..papers.per_job import Configurations, MeasurementBudget
-from ..papers.predictddl.columns import ANNOTATED, EMBEDDING, cluster_columns
-from ..papers.registry import PredictorEntry
 from ..precision.catalog import get_policy
 from ..request.request import Request
-from .checks import refusal
+from ..testing.checks import refusal
+from .contract import FeatureTable, Fitted, Floats, Ints, JobViews, NamedColumns, PredictorOptions
+from .per_job import Configurations, MeasurementBudget
+from .predictddl.columns import ANNOTATED, EMBEDDING, cluster_columns
+from .registry import PredictorEntry
 
 OPTIONS = PredictorOptions(
     trees={
