@@ -147,7 +147,7 @@ def test_names_are_listed_and_completed(
 ) -> None:
     from precision_time.cli.main import main
     from precision_time.cli.options import complete_device, complete_stack
-    from precision_time.cli.report import complete_predictor
+    from precision_time.papers.cli.report import complete_predictor
 
     monkeypatch.setenv("COLUMNS", "160")
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from precision_time.cli.campaign import app
 from precision_time.corpus.schema import OPTION_COLUMNS
 from precision_time.errors import ConfigError, CorpusError
 from precision_time.measure.precisions import DATA
 from precision_time.measure.report import TrialReport
 from precision_time.measure.result import COLUMNS, TrialResult, read_results_csv
 from precision_time.measure.store import CampaignStore, read_store
+from precision_time.papers.cli.campaign import app
 
 
 def call(*words: str) -> Result:

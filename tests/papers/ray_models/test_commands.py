@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 pytest.importorskip("sklearn")
 
-from precision_time.cli.performance import performance_models, performance_predict  # noqa: E402
 from precision_time.errors import ConfigError  # noqa: E402
+from precision_time.papers.cli.performance import performance_models, performance_predict  # noqa: E402
 
 APP = typer.Typer()
 APP.command()(performance_models)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..io import write_atomically
-from .options import JsonOption, RayOption, complete_words, output_file, words_of
-from .output import message, progress, write_json, write_rows
+from ...cli.options import JsonOption, RayOption, complete_words, output_file, words_of
+from ...cli.output import message, progress, write_json, write_rows
+from ...io import write_atomically
 
 if TYPE_CHECKING:
-    from ..evaluation.tables import Report
+    from ...evaluation.tables import Report
 
 REPORT_EXAMPLES = """\b
 Examples:
@@ -82,15 +82,15 @@ def report(
     T5 generalization with targets, T6 feature importance. Everything at full size takes some
     20 minutes on two cores; what was computed is kept in the user's cache.
     """
-    from ..evaluation import tables
-    from ..evaluation.regressions import read_baseline, regressions
-    from ..evaluation.regressions import write_baseline as write_figures
-    from ..evaluation.report import build_report
-    from ..ray_executor import open_executor
+    from ...evaluation import tables
+    from ...evaluation.regressions import read_baseline, regressions
+    from ...evaluation.regressions import write_baseline as write_figures
+    from ...evaluation.report import build_report
+    from ...ray_executor import open_executor
 
     baseline = None if against is None else read_baseline(against)  # before the minutes that follow
     if html is not None:
-        from ..render.picture import require_matplotlib
+        from ...render.picture import require_matplotlib
 
         require_matplotlib()
     with open_executor(ray) as map_fn, progress("Report") as show:
@@ -125,7 +125,7 @@ def report(
 
 def complete_predictor(prefix: str) -> list[str]:
     """Names of predictors that start with the last word of `prefix`; words before a comma are kept."""
-    from ..papers.registry import PREDICTORS
+    from ..registry import PREDICTORS
 
     before, comma, last = prefix.rpartition(",")
     return [f"{before}{comma}{name}" for name in PREDICTORS if name.startswith(last)]
@@ -158,7 +158,7 @@ def compare_predictors(
     and to answer, sample runs needed. All at full size takes about a quarter of an hour on two cores; what
     was computed is kept in the user's cache.
     """
-    from ..evaluation.comparison import compare, comparison_page, left_out
+    from ...evaluation.comparison import compare, comparison_page, left_out
 
     with progress("Comparison") as show:
         result = compare(only=words_of(",".join(only or [])), seeds=seeds, quick=quick, progress=show)
@@ -172,8 +172,8 @@ def compare_predictors(
 
 def _write_report(report: Report, remark: str = "", *, with_keys: bool = False) -> None:
     """Every section of a report to stdout, its tables below its headline."""
-    from ..evaluation.tables import introduction
-    from ..render.table import text_of
+    from ...evaluation.tables import introduction
+    from ...render.table import text_of
 
     typer.echo(introduction(report))
     if remark:

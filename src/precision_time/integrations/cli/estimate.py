@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..planning.run.schema import RunOptions
-from ..units import format_duration
-from .options import NOTHING_FITS, JsonOption, complete_model
-from .output import message, progress, write_json, write_rows
-from .request_options import given_options, request_options
+from ...cli.options import NOTHING_FITS, JsonOption, complete_model
+from ...cli.output import message, progress, write_json, write_rows
+from ...cli.request_options import given_options, request_options
+from ...planning.run.schema import RunOptions
+from ...units import format_duration
 
 if TYPE_CHECKING:
-    from ..integrations.estimate import JobEstimate
+    from ..estimate import JobEstimate
 
 EXAMPLES = """\b
 Examples:
@@ -56,7 +56,7 @@ def estimate(
     What was not understood is listed with the answer. Exits with 2 where no job has an answer, with 3 where
     none fits in memory.
     """
-    from ..integrations.job_files import estimate_file
+    from ..job_files import estimate_file
 
     given = given_options({"model": model, **fields})
     with progress(f"Reading {file.name}"):

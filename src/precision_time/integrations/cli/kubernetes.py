@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import ConfigError
-from ..io import open_input, write_atomically
-from ..planning.run.schema import RunOptions
-from .options import JsonOption, complete_model
-from .output import message, progress_bar, write_json
-from .request_options import given_options, request_options
+from ...cli.options import JsonOption, complete_model
+from ...cli.output import message, progress_bar, write_json
+from ...cli.request_options import given_options, request_options
+from ...errors import ConfigError
+from ...io import open_input, write_atomically
+from ...planning.run.schema import RunOptions
 
 if TYPE_CHECKING:
-    from ..integrations.kubernetes.annotations import Annotated as AnnotatedJob
+    from ..kubernetes.annotations import Annotated as AnnotatedJob
 
 HELP = "Annotate manifests of Kubernetes, set up the webhook."
 EXAMPLES = """\b
@@ -83,9 +83,9 @@ def annotate(
     one. A limit that is there stays, and so does everything that cannot be predicted, with the reason on
     stderr. What is written is YAML for `kubectl apply -f -`; comments of the files are lost.
     """
-    from ..integrations.kubernetes.annotations import annotate_all
-    from ..integrations.kubernetes.documents import read_documents, write_documents
-    from ..integrations.kubernetes.limits import LimitRule
+    from ..kubernetes.annotations import annotate_all
+    from ..kubernetes.documents import read_documents, write_documents
+    from ..kubernetes.limits import LimitRule
 
     rule = LimitRule(quantile=quantile, margin=margin)
     given = given_options({"model": model, **fields})
@@ -119,7 +119,7 @@ def _text(file: Path) -> str:
     Raises:
         ConfigError: If it cannot be read, or is too large.
     """
-    from ..integrations.kubernetes.documents import MOST_BYTES
+    from ..kubernetes.documents import MOST_BYTES
 
     try:
         if str(file) == "-":
@@ -153,7 +153,7 @@ def certificate(
     For clusters without cert-manager; an API server trusts the one by the other. The key of the authority is
     not kept: to renew, make a new pair, and write the new caBundle into the MutatingWebhookConfiguration.
     """
-    from ..integrations.kubernetes.certificates import make_pair, service_names
+    from ..kubernetes.certificates import make_pair, service_names
 
     pair = make_pair((*service_names(service, namespace), *(host or ())), days=days)
     out.mkdir(parents=True, exist_ok=True)

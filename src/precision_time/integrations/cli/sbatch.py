@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from ..client.remote import Server, chosen
-from ..errors import ConfigError
-from .options import JsonOption
-from .output import message, progress, write_json
+from ...cli.options import JsonOption
+from ...cli.output import message, progress, write_json
+from ...client.remote import Server, chosen
+from ...errors import ConfigError
 
 EXAMPLES = """\b
 Examples:
@@ -96,8 +96,8 @@ def sbatch(
 
     Exit code and stdout are those of sbatch. Options of precision-time stand before those of sbatch.
     """
-    from ..integrations.commands.statement import stated_fields
-    from ..integrations.slurm.submit import SubmitOptions, page, prepare, submit
+    from ..commands.statement import stated_fields
+    from ..slurm.submit import SubmitOptions, page, prepare, submit
 
     given, run = stated_fields(shlex.join(stated)) if stated else ({}, {})
     options = SubmitOptions(
@@ -145,7 +145,7 @@ def _checked(words: Sequence[str]) -> list[str]:
     Raises:
         ConfigError: If an option of ours stands among them.
     """
-    from ..integrations.slurm.options import command_line
+    from ..slurm.options import command_line
 
     line: Any = command_line(words)
     for word in line.words:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import ConfigError, required_module
-from ..io import read_input
-from .options import JsonOption
-from .output import message, write_json
+from ...cli.options import JsonOption
+from ...cli.output import message, write_json
+from ...errors import ConfigError, required_module
+from ...io import read_input
 
 if TYPE_CHECKING:
-    from ..server.settings import Settings
+    from ..settings import Settings
 
 EXAMPLES = """\b
 Examples:
@@ -117,7 +117,7 @@ def serve(
     """
     for package in ("uvicorn", "fastapi"):
         required_module(package, package=package, extra="server", purpose="serve predictions")
-    from ..server.settings import MIB, SETTINGS_VARIABLE, Settings
+    from ..settings import MIB, SETTINGS_VARIABLE, Settings
 
     settings = Settings.of(
         {
@@ -151,12 +151,12 @@ def serve(
                 "--ray and --tls-cert cannot be combined: Ray's proxy speaks plain HTTP. To fix: leave out "
                 "one of them, or put a proxy with the certificate in front of Ray."
             )
-        from ..server.ray_serve import run_on_ray
+        from ..ray_serve import run_on_ray
 
         run_on_ray(settings, ray, min_replicas=min_replicas, max_replicas=max_replicas, say=message)
         return
     if settings.tls_cert is not None and settings.tls_key is not None:
-        from ..server.tls import check_certificate
+        from ..tls import check_certificate
 
         check_certificate(settings.tls_cert, settings.tls_key)
     _check_port(settings)
@@ -176,11 +176,11 @@ def _run(settings: Settings) -> None:
 
     tls: dict[str, Any] = {}
     if settings.tls_cert is not None:
-        from ..server.tls import renewed_context
+        from ..tls import renewed_context
 
         tls = {"ssl_certfile": settings.tls_cert, "ssl_keyfile": settings.tls_key}
         tls["ssl_context_factory"] = renewed_context
-    from ..server.connections import prompt_protocol
+    from ..connections import prompt_protocol
 
     with tempfile.TemporaryDirectory(prefix="precision-time-") as folder:
         if settings.workers > 1:

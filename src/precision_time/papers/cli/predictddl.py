@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import CatalogError, ConfigError
-from ..io import read_input, write_atomically
-from ..papers.predictddl.contract import FIELDS
-from .options import JsonOption, ModelArgument, complete_words
-from .output import message, progress, write_json, write_rows
-from .request_options import PREFIX, one_request, request_options
+from ...cli.options import JsonOption, ModelArgument, complete_words
+from ...cli.output import message, progress, write_json, write_rows
+from ...cli.request_options import PREFIX, one_request, request_options
+from ...errors import CatalogError, ConfigError
+from ...io import read_input, write_atomically
+from ..predictddl.contract import FIELDS
 
 if TYPE_CHECKING:
-    from ..hardware.device import Cluster
-    from ..hardware.inventory import ClusterResources
-    from ..papers.ghn.weights import GhnWeights
-    from ..papers.predictddl.contract import Answer
-    from ..papers.predictddl.registry import Registry, TrainedType
-    from ..papers.predictddl.servers import ServersNeeded
-    from ..request.request import Request
+    from ...hardware.device import Cluster
+    from ...hardware.inventory import ClusterResources
+    from ...request.request import Request
+    from ..ghn.weights import GhnWeights
+    from ..predictddl.contract import Answer
+    from ..predictddl.registry import Registry, TrainedType
+    from ..predictddl.servers import ServersNeeded
 
 HELP = "Predict architectures never seen (PredictDDL)."
 EXAMPLES = """\b
@@ -85,7 +85,7 @@ app = typer.Typer(
 
 def complete_type(prefix: str) -> list[str]:
     """Dataset types that start with `prefix`."""
-    from ..request.datasets import dataset_types
+    from ...request.datasets import dataset_types
 
     return [name for name in dataset_types() if name.startswith(prefix)]
 
@@ -134,7 +134,7 @@ NoTrainOption = Annotated[
 
 def open_ghn(path: Path | None) -> GhnWeights | None:
     """The hypernetwork that is named, None for none."""
-    from ..papers.ghn.weights import find_weights
+    from ..ghn.weights import find_weights
 
     return None if path is None else find_weights(path)
 
@@ -143,7 +143,7 @@ def open_registry(folder: Path | None) -> Registry:
     """The user's own registry, or that of a folder, over the shipped one."""
     from dataclasses import replace
 
-    from ..papers.predictddl.registry import Registry
+    from ..predictddl.registry import Registry
 
     default = Registry.default()
     return default if folder is None else replace(default, own=folder)
@@ -167,9 +167,9 @@ def predict(
     **fields: Any,
 ) -> None:
     """Predict the training time of one model."""
-    from ..hardware.inventory_file import read_inventory
-    from ..papers.predictddl.controller import PredictDDL
-    from ..papers.predictddl.requests import PredictDDLRequest
+    from ...hardware.inventory_file import read_inventory
+    from ..predictddl.controller import PredictDDL
+    from ..predictddl.requests import PredictDDLRequest
 
     given: dict[str, Any] = {"variant": variant, "regressor": regressor, "version": version}
     asked = one_request(model, fields)
@@ -220,10 +220,10 @@ def servers(
 
     The smallest number whose interval meets it, or the nearest miss. Exits with 1 if no kind meets it.
     """
-    from ..hardware.inventory_file import read_inventory
-    from ..papers.predictddl.controller import PredictDDL
-    from ..papers.predictddl.requests import PredictDDLRequest
-    from ..papers.predictddl.servers import servers_needed
+    from ...hardware.inventory_file import read_inventory
+    from ..predictddl.controller import PredictDDL
+    from ..predictddl.requests import PredictDDLRequest
+    from ..predictddl.servers import servers_needed
 
     given: dict[str, Any] = {
         **one_request(model, fields).given(),
@@ -246,7 +246,7 @@ def servers(
 
 
 def _write_servers(needed: ServersNeeded) -> None:
-    from ..units import format_duration
+    from ...units import format_duration
 
     rows = []
     for kind in needed.kinds:
@@ -282,8 +282,8 @@ def _write_servers(needed: ServersNeeded) -> None:
 
 def _other_answer(request: Request) -> str:
     """What the predictor of this package says of the same job: the two differ, and which to trust is said."""
-    from ..predict.api import predict as predict_request
-    from ..units import format_duration
+    from ...predict.api import predict as predict_request
+    from ...units import format_duration
 
     own = predict_request(request)
     low, high = (format_duration(bound) for bound in (own.interval.low_s, own.interval.high_s))
@@ -317,11 +317,11 @@ def batch(
 
     Exits with 1 if any request was refused.
     """
-    from ..hardware.inventory_file import read_inventory
-    from ..papers.predictddl.contract import Answer, Refusal
-    from ..papers.predictddl.controller import PredictDDL, answer_batch
-    from ..papers.predictddl.requests import read_batch
-    from ..papers.predictddl.servers import ServersNeeded
+    from ...hardware.inventory_file import read_inventory
+    from ..predictddl.contract import Answer, Refusal
+    from ..predictddl.controller import PredictDDL, answer_batch
+    from ..predictddl.requests import read_batch
+    from ..predictddl.servers import ServersNeeded
 
     cluster = None if inventory is None else read_inventory(inventory)
     defaults = {"variant": variant, "regressor": regressor}
@@ -349,7 +349,7 @@ def batch(
 
 
 def _write_answers(answers: list[Answer]) -> None:
-    from ..units import format_duration
+    from ...units import format_duration
 
     rows = [
         (
@@ -406,9 +406,9 @@ def train(
 
     Each becomes a new version of its dataset type.
     """
-    from ..measure.campaign_steps import steps_file
-    from ..papers.predictddl.fitting import QUICK, FitSettings
-    from ..papers.predictddl.trainer import read_runs, train_and_save, trainable
+    from ...measure.campaign_steps import steps_file
+    from ..predictddl.fitting import QUICK, FitSettings
+    from ..predictddl.trainer import read_runs, train_and_save, trainable
 
     if alone and not csv:
         raise typer.BadParameter("--alone needs a --csv.")
@@ -565,18 +565,18 @@ def _collected(
     if sum(given) != 1:
         raise typer.BadParameter("Give one of --inventory, --slurm, --ray and --local.")
     if inventory is not None:
-        from ..hardware.inventory_file import read_inventory
+        from ...hardware.inventory_file import read_inventory
 
         return read_inventory(inventory)
     if slurm is not None:
-        from ..hardware.inventory_slurm import read_slurm
+        from ...hardware.inventory_slurm import read_slurm
 
         return read_slurm(_text(slurm), custom=custom)
     if ray is not None:
-        from ..hardware.inventory_ray import collect_ray
+        from ...hardware.inventory_ray import collect_ray
 
         return collect_ray(ray, custom=custom)
-    from ..hardware.inventory_local import collect_local
+    from ...hardware.inventory_local import collect_local
 
     return collect_local(custom=custom)
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import JsonOption, output_file
-from .output import message, progress, write_json, write_rows
+from ...cli.options import JsonOption, output_file
+from ...cli.output import message, progress, write_json, write_rows
 
 if TYPE_CHECKING:
-    from ..integrations.importers.api import Imported
-    from ..integrations.importers.contract import ImportedRun, MeasuredRun
-    from ..predict.prediction import Prediction
+    from ...predict.prediction import Prediction
+    from ..importers.api import Imported
+    from ..importers.contract import ImportedRun, MeasuredRun
 
 EXAMPLES = """\b
 Examples:
@@ -58,9 +58,9 @@ def import_(
     The time of a step is the median of the steady ones: what came first after a start, warm-up, compilation,
     evaluation, stalls and other batch sizes are left out, and it is said how many steps were used.
     """
-    from ..errors import ConfigError
-    from ..integrations.importers.api import import_runs, measured_runs, remedy, write_measurements
-    from ..integrations.importers.contract import given_fields
+    from ...errors import ConfigError
+    from ..importers.api import import_runs, measured_runs, remedy, write_measurements
+    from ..importers.contract import given_fields
 
     if formats:
         _list_formats(json_output=json_output)
@@ -100,7 +100,7 @@ def import_(
 
 
 def _list_formats(*, json_output: bool) -> None:
-    from ..integrations.importers.registry import importers
+    from ..importers.registry import importers
 
     if json_output:
         write_json({"formats": {item.name: item.description for item in importers()}})
@@ -110,9 +110,9 @@ def _list_formats(*, json_output: bool) -> None:
 
 def _predicted(item: MeasuredRun) -> Prediction | str:
     """The prediction of a run, or why it has none."""
-    from ..errors import PrecisionTimeError, in_one_line
-    from ..predict.api import predict
-    from ..request.request import Request
+    from ...errors import PrecisionTimeError, in_one_line
+    from ...predict.api import predict
+    from ...request.request import Request
 
     if not item.complete:
         return f"{', '.join(item.missing)} not known"
@@ -168,8 +168,8 @@ def _write(
 
 def _write_terms(run: ImportedRun, answer: Prediction | str | None) -> None:
     """What a step of a trace is made of, beside the prediction where there is one."""
-    from ..integrations.importers.comparison import compared_terms
-    from ..units import format_duration
+    from ...units import format_duration
+    from ..importers.comparison import compared_terms
 
     predicted = None if answer is None or isinstance(answer, str) else answer
     terms = compared_terms(run, {} if predicted is None else predicted.terms)
@@ -189,7 +189,7 @@ def _write_terms(run: ImportedRun, answer: Prediction | str | None) -> None:
 def _row(
     run: ImportedRun, item: MeasuredRun | None, answer: Prediction | str | None, *, compare: bool
 ) -> Sequence[str]:
-    from ..units import format_duration
+    from ...units import format_duration
 
     fields = run.fields
     batch = next(

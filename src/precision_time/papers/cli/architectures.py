@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import ConfigError, MissingExtraError
-from .options import JsonOption, complete_model, complete_words
-from .output import message, progress, progress_bar, write_json, write_rows
-from .request_options import PREFIX, request_options
+from ...cli.options import JsonOption, complete_model, complete_words
+from ...cli.output import message, progress, progress_bar, write_json, write_rows
+from ...cli.request_options import PREFIX, request_options
+from ...errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
-    from ..papers.ghn.fit import Fitted
+    from ..ghn.fit import Fitted
 
 EXAMPLES = """\b
 Examples:
@@ -64,8 +64,8 @@ def architectures(
     Similarity is the cosine of embeddings by a graph hypernetwork (GHN-2), as standard deviations from
     the mean of all known architectures: 1 is the same graph, 0 nothing in common.
     """
-    from ..papers.ghn.known import known_embeddings
-    from ..papers.ghn.picture import check_map, write_map
+    from ..ghn.known import known_embeddings
+    from ..ghn.picture import check_map, write_map
 
     if model is None and map_file is None:
         raise ConfigError("Nothing to do. To fix: name a MODEL, or a file with --map.")
@@ -83,11 +83,11 @@ def architectures(
 
 
 def _answer(model: str, k: int, fields: Mapping[str, Any]) -> dict[str, Any]:
-    from ..papers.ghn.embedding import embed
-    from ..papers.ghn.known import embedding_of, known_embeddings
-    from ..papers.ghn.known import nearest as nearest_to
-    from ..request.request import Request
-    from ..request.resolve import workload_of
+    from ...request.request import Request
+    from ...request.resolve import workload_of
+    from ..ghn.embedding import embed
+    from ..ghn.known import embedding_of, known_embeddings
+    from ..ghn.known import nearest as nearest_to
 
     known = model in known_embeddings().row_of and not any(fields.values())
     if known:
@@ -182,8 +182,8 @@ def train_ghn(
                 f"{option} {path}: its folder does not exist. To fix: create it, or name another."
             )
     try:
-        from ..papers.ghn.fit import fit_ghn
-        from ..papers.ghn.training import TrainSettings
+        from ..ghn.fit import fit_ghn
+        from ..ghn.training import TrainSettings
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

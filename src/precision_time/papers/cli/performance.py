@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..io import write_atomically
-from ..units import duration_s, format_duration
-from .options import JsonOption
-from .output import message, progress, write_json, write_rows
+from ...cli.options import JsonOption
+from ...cli.output import message, progress, write_json, write_rows
+from ...io import write_atomically
+from ...units import duration_s, format_duration
 
 if TYPE_CHECKING:
-    from ..papers.ray_models.forecast import Offer
-    from ..papers.ray_models.model import Answer, PerformanceModel
+    from ..ray_models.forecast import Offer
+    from ..ray_models.model import Answer, PerformanceModel
 
 MODELS_EXAMPLES = """\b
 Examples:
@@ -61,10 +61,10 @@ def performance_models(
     Tunes every technique on inner splits of the points it is fitted on, takes the one with the lowest error
     there, and scores it on test points: between the measured values, beyond them, or at random.
     """
-    from ..papers.ray_models.report import SCORE_COLUMNS, remarks, score_rows, to_dict
-    from ..papers.ray_models.schema import prepared, read_study
-    from ..papers.ray_models.study import run_study
-    from ..papers.ray_models.tuning import require_sklearn
+    from ..ray_models.report import SCORE_COLUMNS, remarks, score_rows, to_dict
+    from ..ray_models.schema import prepared, read_study
+    from ..ray_models.study import run_study
+    from ..ray_models.tuning import require_sklearn
 
     require_sklearn()
     content = read_study(study)
@@ -127,10 +127,10 @@ def performance_predict(
     measured range, a large error on points held out. Values outside the measured range are extrapolated, and
     the answer says so.
     """
-    from ..errors import ConfigError
-    from ..papers.ray_models.forecast import cheapest, column_of, counts_of, offers_of
-    from ..papers.ray_models.model import PerformanceModel
-    from ..papers.ray_models.points import read_csv
+    from ...errors import ConfigError
+    from ..ray_models.forecast import cheapest, column_of, counts_of, offers_of
+    from ..ray_models.model import PerformanceModel
+    from ..ray_models.points import read_csv
 
     grids = {"workers": workers, "cpus": cpus}
     asks_grid = any(grids.values())
@@ -172,7 +172,7 @@ def _told(
     notes: Sequence[str],
 ) -> dict[str, Any]:
     """The JSON of the predictions."""
-    from ..papers.ray_models.trust import COVERAGE
+    from ..ray_models.trust import COVERAGE
 
     predictions = []
     for place, (row, answer) in enumerate(zip(rows, answers, strict=True)):
@@ -198,7 +198,7 @@ def _write_answers(
     offers: Sequence[Offer] | None,
     best: Offer | None,
 ) -> None:
-    from ..papers.ray_models.trust import COVERAGE
+    from ..ray_models.trust import COVERAGE
 
     unit, names = _unit(fitted), [*rows[0]]
     heads = [*names, f">{fitted.target}", f">{COVERAGE:.0%} interval"]
@@ -266,7 +266,7 @@ def _refuse_flagged(answers: Sequence[Answer]) -> None:
     Raises:
         ConfigError: If one is; names the first reason.
     """
-    from ..errors import ConfigError
+    from ...errors import ConfigError
 
     flagged = [(number, answer) for number, answer in enumerate(answers, start=1) if answer.flags]
     if flagged:
@@ -276,7 +276,7 @@ def _refuse_flagged(answers: Sequence[Answer]) -> None:
 
 
 def _data(study: Path, stated: str | None, csv: Path | None) -> Path:
-    from ..errors import ConfigError
+    from ...errors import ConfigError
 
     if csv is not None:
         return csv
@@ -287,18 +287,18 @@ def _data(study: Path, stated: str | None, csv: Path | None) -> Path:
 
 def _check_folders(out: Path | None, plots: Path | None) -> None:
     """Refuse what could not be written before anything is fitted."""
-    from ..errors import ConfigError
+    from ...errors import ConfigError
 
     if out is not None and not out.absolute().parent.is_dir():
         raise ConfigError(f"--out {out}: its folder does not exist. To fix: create it, or name another.")
     if plots is not None:
-        from ..render.picture import require_matplotlib
+        from ...render.picture import require_matplotlib
 
         require_matplotlib()
 
 
 def _save_plots(result: Any, folder: Path) -> None:
-    from ..papers.ray_models.report import plots
+    from ..ray_models.report import plots
 
     folder.mkdir(parents=True, exist_ok=True)
     for name, svg in plots(result).items():
@@ -308,7 +308,7 @@ def _save_plots(result: Any, folder: Path) -> None:
 
 
 def _row(pairs: list[str]) -> dict[str, str]:
-    from ..errors import ConfigError
+    from ...errors import ConfigError
 
     row: dict[str, str] = {}
     for pair in pairs:

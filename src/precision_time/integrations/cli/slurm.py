@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..units import format_duration
-from .options import JsonOption, output_file
-from .output import message, progress, write_json, write_rows
+from ...cli.options import JsonOption, output_file
+from ...cli.output import message, progress, write_json, write_rows
+from ...units import format_duration
 
 if TYPE_CHECKING:
-    from ..integrations.slurm.history import History, LiveJob
+    from ..slurm.history import History, LiveJob
 
 app = typer.Typer(
     name="slurm",
@@ -65,10 +65,10 @@ def history(
     `precision-time sbatch` keeps. Says how long jobs took relative to the prediction, how many ended in
     time, and which --quantile would have been right; of jobs that wait or run, what is left.
     """
-    from ..integrations.slurm.history import history_of, live_jobs
-    from ..integrations.slurm.jobs import ended_jobs, waiting_jobs
-    from ..integrations.slurm.limits import check_quantile
-    from ..integrations.slurm.submissions import read_submissions
+    from ..slurm.history import history_of, live_jobs
+    from ..slurm.jobs import ended_jobs, waiting_jobs
+    from ..slurm.limits import check_quantile
+    from ..slurm.submissions import read_submissions
 
     check_quantile(quantile, 0.0)
     kept, broken = read_submissions(record)
@@ -132,7 +132,7 @@ def _live_row(job: LiveJob) -> tuple[str, ...]:
 
 def _suggestion(found: History) -> str:
     """What to type next time."""
-    from ..integrations.slurm.history import FEWEST
+    from ..slurm.history import FEWEST
 
     if len(found.jobs) < FEWEST:
         return f"For a suggestion at least {FEWEST} ended jobs are needed."
@@ -179,8 +179,8 @@ def job_submit_lua(
     It goes beside slurm.conf, with JobSubmitPlugins=lua there. It needs curl on the host of slurmctld. Where
     the service is away or slow, the job stays as it is, with one warning to its user.
     """
-    from ..integrations.slurm.lua import job_submit_lua as text_of
-    from ..io import write_atomically
+    from ...io import write_atomically
+    from ..slurm.lua import job_submit_lua as text_of
 
     text = text_of(
         url, quantile=quantile, margin=margin, timeout_s=timeout, pause_s=pause, token_file=token_file

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import ConfigError
-from ..io import write_atomically
-from ..units import duration_s, format_duration
-from .measure import interrupted, show_report
-from .options import JsonOption, complete_words, numbers_of, words_of
-from .output import message, progress_bar, write_json, write_rows
+from ...cli.options import JsonOption, complete_words, numbers_of, words_of
+from ...cli.output import message, progress_bar, write_json, write_rows
+from ...errors import ConfigError
+from ...integrations.cli.measure import interrupted, show_report
+from ...io import write_atomically
+from ...units import duration_s, format_duration
 
 if TYPE_CHECKING:
-    from ..measure.campaign import Campaign
-    from ..measure.report import Progress
-    from ..measure.result import TrialResult
+    from ...measure.campaign import Campaign
+    from ...measure.report import Progress
+    from ...measure.result import TrialResult
 
 EXAMPLES = """\b
 Examples:
@@ -109,7 +109,7 @@ def run(
     Each trial is real training on Ray Train. Results are stored at once: an interrupted campaign goes on
     where it stopped. The exit code is 1 when trials failed and none could be measured.
     """
-    from ..measure.campaign import campaign_of, load_campaign
+    from ...measure.campaign import campaign_of, load_campaign
 
     if (file is None) == (models is None):
         raise ConfigError("A campaign is a FILE or --models. To fix: give one of them.")
@@ -150,9 +150,9 @@ def _run(
     retry_failed: bool,
     json_output: bool,
 ) -> None:
-    from ..corpus.own import STEPS
-    from ..measure.campaign_steps import describe_workers, write_steps
-    from ..papers.campaign.ray import run_campaign
+    from ...corpus.own import STEPS
+    from ...measure.campaign_steps import describe_workers, write_steps
+    from ..campaign.ray import run_campaign
 
     try:
         with progress_bar("starting workers", lines=True) as update:
@@ -206,7 +206,7 @@ def _list(campaign: Campaign, json_output: bool) -> None:
 @app.command(epilog=EXAMPLES)
 def show(store: StoreArgument, *, json_output: JsonOption = False) -> None:
     """Show the results in a store."""
-    from ..measure.store import read_store
+    from ...measure.store import read_store
 
     results = read_store(store)
     if json_output:
@@ -266,9 +266,9 @@ def export(
     """Write the results of a store to a CSV file."""
     from io import StringIO
 
-    from ..measure.campaign_steps import unknown_devices, write_steps
-    from ..measure.result import write_results
-    from ..measure.store import read_store
+    from ...measure.campaign_steps import unknown_devices, write_steps
+    from ...measure.result import write_results
+    from ...measure.store import read_store
 
     left_out: dict[str, int] = {}
     unknown: dict[str, int] = {}
