@@ -39,10 +39,16 @@ _OURS: Mapping[str, Mapping[str, str]] = {
         "integrations": "precision_time.integrations.cli.commands:COMMANDS",
         "server": "precision_time.server.cli.commands:COMMANDS",
     },
+    "routes": {
+        "predictddl": "precision_time.papers.routes.predictddl:router",
+        "kubernetes": "precision_time.integrations.routes.kubernetes:router",
+        "slurm": "precision_time.integrations.routes.slurm:router",
+    },
 }
-"""What our own pyproject.toml declares, said again: `entry_points.txt` is written when a package is installed.
+"""What our own pyproject.toml declares, said again, as `entry_points.txt` is written at an install.
 
-Sources that were installed before, or never (PYTHONPATH), lack it. A constant costs `predict` nothing.
+Sources that were installed before it said so, or never (PYTHONPATH), lack it. A constant costs `predict`
+nothing.
 """
 
 

@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from anyio import CapacityLimiter, Lock, to_thread
 
-from ..errors import ConfigError, PrecisionTimeError, shown
+from ...errors import ConfigError, PrecisionTimeError, shown
+from ...server.routing import TooLargeError, resolved
 from .collectors import CollectedCluster, collected_cluster
-from .jobs import resolved
-from .problems import TooLargeError
 
 if TYPE_CHECKING:
-    from ..papers.predictddl.controller import PredictDDL
-    from ..papers.predictddl.registry import Registry
-    from ..papers.predictddl.requests import PredictDDLRequest
-    from ..papers.predictddl.servers import ServersNeeded
-    from .service import Service
+    from ...server.routing import Service
+    from ..predictddl.controller import PredictDDL
+    from ..predictddl.registry import Registry
+    from ..predictddl.requests import PredictDDLRequest
+    from ..predictddl.servers import ServersNeeded
 
 _Found = TypeVar("_Found")
 _SLICE = 64
@@ -88,7 +87,7 @@ class PredictDDLAnswers:
         self, controller: PredictDDL, request: PredictDDLRequest, budget: int
     ) -> tuple[ServersNeeded | Exception, int]:
         """The numbers of servers for a deadline, and how many more predictions the call may ask for."""
-        from ..papers.predictddl.servers import servers_needed, servers_tried
+        from ..predictddl.servers import servers_needed, servers_tried
 
         try:
             tried = await self.run(servers_tried, request)
@@ -153,8 +152,8 @@ class PredictDDLAnswers:
 
 
 def _controller(registry: Registry | None) -> PredictDDL:
-    from ..papers.predictddl.controller import PredictDDL
-    from ..papers.predictddl.registry import Registry
+    from ..predictddl.controller import PredictDDL
+    from ..predictddl.registry import Registry
 
     return PredictDDL(registry=registry or Registry.default(), train=False)
 
@@ -204,7 +203,7 @@ async def _collected(
 
 def _checked_cluster(cluster: Any) -> Any:
     """What a request says of its cluster, unless it names a file."""
-    from ..hardware.inventory import ClusterResources
+    from ...hardware.inventory import ClusterResources
 
     if isinstance(cluster, ClusterResources):
         return cluster
@@ -226,7 +225,7 @@ def _read_each(given: Sequence[dict[str, Any] | PrecisionTimeError]) -> list[Any
 
 
 def _read(fields: dict[str, Any]) -> PredictDDLRequest | PrecisionTimeError:
-    from ..papers.predictddl.requests import read_request
+    from ..predictddl.requests import read_request
 
     try:
         return read_request(fields)
@@ -238,9 +237,9 @@ def _checked_task(
     controller: PredictDDL, dataset: str, stated: Mapping[str, Any]
 ) -> tuple[str, dict[str, Any]]:
     """The dataset's type, and what the task checker says of it."""
-    from ..papers.predictddl.controller import find_task
-    from ..papers.predictddl.embeddings import probe_embeddings
-    from ..request.datasets import OTHER, dataset_facts, known_dataset, type_of
+    from ...request.datasets import OTHER, dataset_facts, known_dataset, type_of
+    from ..predictddl.controller import find_task
+    from ..predictddl.embeddings import probe_embeddings
 
     facts = known_dataset(dataset)
     if any(value is not None for value in stated.values()):
@@ -266,13 +265,13 @@ def _checked_task(
 
 
 def _has_predictors(wanted: str) -> bool:
-    from ..request.datasets import OTHER
+    from ...request.datasets import OTHER
 
     return wanted != OTHER
 
 
 def _types(controller: PredictDDL) -> dict[str, Any]:
-    from ..request.datasets import dataset_types
+    from ...request.datasets import dataset_types
 
     versions: dict[str, list[dict[str, Any]]] = {name: [] for name in dataset_types()}
     for entry in controller.registry.entries():
@@ -303,8 +302,8 @@ def _how(wanted: str) -> str:
 
 def _types_without(controller: PredictDDL, requests: Sequence[PredictDDLRequest]) -> list[str]:
     """Dataset types of these requests that have no predictor."""
-    from ..papers.predictddl.requests import resolve
-    from ..request.datasets import OTHER
+    from ...request.datasets import OTHER
+    from ..predictddl.requests import resolve
 
     types: set[str] = set()
     for request in requests:
@@ -317,8 +316,8 @@ def _types_without(controller: PredictDDL, requests: Sequence[PredictDDLRequest]
 
 def refusal_of(wanted: str) -> str:
     """Why no predictor can be trained for a dataset type from the known runs; empty if one can."""
-    from ..corpus.store import load_corpus
-    from ..papers.predictddl.trainer import rows_by_type
+    from ...corpus.store import load_corpus
+    from ..predictddl.trainer import rows_by_type
 
     rows = rows_by_type(load_corpus(local=True))[wanted]
     return "" if rows.enough else rows.refusal()
@@ -326,8 +325,8 @@ def refusal_of(wanted: str) -> str:
 
 def train(registry: Registry, wanted: str) -> str:
     """Train a predictor from the known runs and keep it; what is to be said of it."""
-    from ..corpus.store import load_corpus
-    from ..papers.predictddl.trainer import rows_by_type, train_and_save
+    from ...corpus.store import load_corpus
+    from ..predictddl.trainer import rows_by_type, train_and_save
 
     rows = rows_by_type(load_corpus(local=True))[wanted]
     version = train_and_save(registry, rows).version
@@ -336,7 +335,7 @@ def train(registry: Registry, wanted: str) -> str:
 
 def _with_remarks(answer: Any, remarks: tuple[str, ...], trained: Mapping[str, str]) -> Any:
     """An answer that says what was left out of its cluster, and whether its predictor was trained for it."""
-    from ..papers.predictddl.contract import Answer, Outcome
+    from ..predictddl.contract import Answer, Outcome
 
     if not isinstance(answer, Answer):
         return answer if not remarks or isinstance(answer, Exception) else _servers_with(answer, remarks)

@@ -11,13 +11,19 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from ...errors import ConfigError, shown
+from ...server.routing import (
+    PREDICTIONS,
+    PROBLEMS,
+    ServiceDependency,
+    TooLargeError,
+    body,
+    json_object,
+    json_response,
+    problem_of,
+)
 from ...units import duration_s
-from ..bodies import json_object, json_response
-from ..collectors import MAX_AGE_S, ServerReport, checked_name, collected_cluster, keep_report
-from ..metrics import PREDICTIONS
-from ..openapi import body
-from ..problems import PROBLEMS, TooLargeError, problem_of
-from ..service import ServiceDependency
+from .answers import PredictDDLAnswers
+from .collectors import MAX_AGE_S, ServerReport, checked_name, collected_cluster, keep_report
 
 router = APIRouter(prefix="/v1/predictddl", tags=["predictddl"])
 EXAMPLE_REQUEST: Mapping[str, Any] = {
@@ -98,12 +104,14 @@ async def predict(request: HttpRequest, service: ServiceDependency) -> Response:
     """The time of a training run by the predictor of its dataset type, or of many; no call trains one."""
     given = await json_object(request)
     if "requests" not in given:
-        [found] = await service.predictddl.answers([given], service)
+        [found] = await service.part(PredictDDLAnswers).answers([given], service)
         if isinstance(found, Exception):
             raise found
         PREDICTIONS.inc()
         return json_response(found.to_dict())
-    answers = await service.predictddl.answers(_requests(given, service.settings.max_jobs), service)
+    answers = await service.part(PredictDDLAnswers).answers(
+        _requests(given, service.settings.max_jobs), service
+    )
     PREDICTIONS.inc(sum(not isinstance(each, Exception) for each in answers))
     return await to_thread.run_sync(_many, answers)
 
@@ -178,7 +186,7 @@ async def tasks(
     stated = {
         "samples": samples, "classes": classes, "elements": elements, "side": side, "modality": modality,
     }  # fmt: skip
-    return json_response(await service.predictddl.task(dataset, stated, service))
+    return json_response(await service.part(PredictDDLAnswers).task(dataset, stated, service))
 
 
 @router.get(
@@ -191,7 +199,7 @@ async def tasks(
 )
 async def types(service: ServiceDependency) -> Response:
     """Dataset types with the versions of their predictors: rows, architectures, devices, scores."""
-    return json_response(await service.predictddl.types())
+    return json_response(await service.part(PredictDDLAnswers).types())
 
 
 @router.put(

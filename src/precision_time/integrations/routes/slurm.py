@@ -13,15 +13,21 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from ...errors import ConfigError, shown
-from ...integrations.commands.shell import MOST_CHARACTERS
-from ...integrations.slurm.limits import MARGIN, MOST_MARGIN, QUANTILE
-from ...integrations.slurm.service import ServedLimit, served_limit
 from ...request.validation import config_error
-from ..bodies import json_object, json_response
-from ..jobs import checked
-from ..openapi import answer, arguments_part, body, job_part
-from ..problems import PROBLEMS
-from ..service import ServiceDependency
+from ...server.routing import (
+    PROBLEMS,
+    ServiceDependency,
+    answer,
+    arguments_part,
+    body,
+    checked,
+    job_part,
+    json_object,
+    json_response,
+)
+from ..commands.shell import MOST_CHARACTERS
+from ..slurm.limits import MARGIN, MOST_MARGIN, QUANTILE
+from ..slurm.service import ServedLimit, served_limit
 
 router = APIRouter(prefix="/v1/slurm", tags=["slurm"])
 _Word = Annotated[StrictStr, Field(max_length=1000)]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ...integrations.kubernetes.admission import (
+from ...server.routing import PREDICTIONS, PROBLEMS, ServiceDependency, body, json_object, json_response
+from ..kubernetes.admission import (
     KIND,
     MOST_BYTES,
     VERSION,
@@ -19,15 +20,12 @@ from ...integrations.kubernetes.admission import (
     is_asked,
     read_review,
 )
-from ..bodies import json_object, json_response
-from ..metrics import PREDICTIONS
-from ..openapi import body
-from ..problems import PROBLEMS
-from ..service import ServiceDependency
 
 router = APIRouter(prefix="/v1/kubernetes", tags=["kubernetes"])
 LIMIT_S = 2.0
 """Of one answer: whoever creates a job waits for it."""
+_ADMISSIONS = 4
+"""Threads that answer API servers, apart from all others: their time is short."""
 _log = logging.getLogger("precision_time.server")
 _VERSION = {"apiVersion": {"const": VERSION}, "kind": {"const": KIND}}
 _QUESTION = {
@@ -96,6 +94,10 @@ _EXAMPLE_JOB = {
 }
 
 
+def _admissions() -> CapacityLimiter:
+    return CapacityLimiter(_ADMISSIONS)
+
+
 @router.post(
     "/admission",
     summary="Answer an API server of Kubernetes",
@@ -132,7 +134,7 @@ async def admission(request: HttpRequest, service: ServiceDependency) -> Respons
     try:
         async with asyncio.timeout(LIMIT_S):
             found = await to_thread.run_sync(
-                answer_review, review, abandon_on_cancel=True, limiter=service.admissions
+                answer_review, review, abandon_on_cancel=True, limiter=service.part(_admissions)
             )
     except TimeoutError:
         return json_response(allowed(review.uid, warnings=[f"not predicted within {LIMIT_S:g} s"]))

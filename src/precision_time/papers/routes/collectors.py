@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ..errors import ConfigError, PrecisionTimeError, in_one_line, shown, validation_problems
-from ..units import GIBI, GIGA
-from .problems import NotFoundError, TooLargeError
+from ...errors import ConfigError, PrecisionTimeError, in_one_line, shown, validation_problems
+from ...server.routing import NotFoundError, TooLargeError
+from ...units import GIBI, GIGA
 
 if TYPE_CHECKING:
-    from ..hardware.inventory import ClusterResources
-    from .store.store import Store
+    from ...hardware.inventory import ClusterResources
+    from ...server.routing import Store
 
 MAX_AGE_S = 300.0
 """A report older than this is left out, unless a call says otherwise: five of the agent's usual minutes."""
@@ -111,7 +111,7 @@ class CollectedCluster:
         Raises:
             ConfigError: If all reports are stale.
         """
-        from ..hardware.inventory import NodeResources, resources
+        from ...hardware.inventory import NodeResources, resources
 
         if not self.fresh:
             raise ConfigError(
@@ -156,7 +156,7 @@ class CollectedCluster:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready dictionary: features, what predictors read of them, and the age of every report."""
-        from ..papers.predictddl.columns import cluster_facts
+        from ..predictddl.columns import cluster_facts
 
         inputs, problem, notes = None, None, list(self.remarks)
         try:
