@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from surface import SOURCE, budgets, exceeded, figures, imports, skips, source_files, tree_of
+from surface import SOURCE, budgets, exceeded, figures, imports, module_of, skips, source_files, tree_of
 
 import precision_time
 
@@ -23,8 +23,8 @@ ROOT = SOURCE.parents[1]
 PACKAGES = (
     "render",
     "workload", "hardware", "precision", "parallel", "cost", "request", "corpus", "learn", "predict",
-    "launch", "planning", "papers", "measure", "online", "evaluation", "testing", "integrations", "server",
-    "cli",
+    "launch", "planning", "client", "testing", "cli", "measure", "online", "integrations", "papers",
+    "evaluation", "server",
 )  # fmt: skip
 MAY_IMPORT = {
     "layouts": set(), "money": set(), "energy": set(), "run": {"money", "energy"},
@@ -44,6 +44,31 @@ SLOW_PACKAGES = {
     "ortools",
     "gymnasium",
 }
+
+
+PARTS = {
+    "integrations": {"measure", "online", "integrations"}, "papers": {"papers", "evaluation"},
+    "server": {"server"},
+}  # fmt: skip
+"""Folders of what becomes a distribution of its own; all others are the core."""
+MAY_TAKE_FROM = {
+    "core": {"core"}, "integrations": {"integrations", "core"}, "papers": {"papers", "integrations", "core"},
+    "server": {"server", "core"},
+}  # fmt: skip
+ROUTING = "precision_time.server.routing"
+"""All that route files of other parts take of the server, which alone loads them."""
+
+
+def part_of(folder: str) -> str:
+    """The part that a folder of the package, or a file beside the folders, belongs to."""
+    return next((part for part, folders in PARTS.items() if folder in folders), "core")
+
+
+def wrong_arrow(place: tuple[str, ...], module: str) -> bool:
+    """Whether a file, by its path in the package, takes from a part that it must not."""
+    if place[1:2] == ("routes",) and module.startswith(f"{ROUTING}."):
+        return False
+    return part_of(package_of(module)) not in MAY_TAKE_FROM[part_of(place[0])]
 
 
 def package_of(module: str) -> str:
@@ -122,11 +147,36 @@ def test_every_folder_is_a_known_package() -> None:
 @pytest.mark.parametrize("path", source_files(), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_imports_point_leftwards(path: Path) -> None:
     parts = path.relative_to(SOURCE).parts
-    if len(parts) == 1:
+    if len(parts) == 1 or parts[1:2] in (("cli",), ("routes",)):  # right of all of their part
         return
     allowed = SHARED | set(PACKAGES[: PACKAGES.index(parts[0]) + 1]) | {"__version__"}
     wrong = {module for module in imports(path) if package_of(module) not in allowed}
     assert not wrong, f"{path.name} imports {sorted(wrong)}, which lie to its right"
+
+
+def test_no_part_takes_from_one_that_it_must_not() -> None:
+    """Imports inside functions count; what only type checkers read does not."""
+    wrong = {
+        f"{path.relative_to(SOURCE)} imports {module}"
+        for path in source_files()
+        for module in imports(path, run=True)
+        if wrong_arrow(path.relative_to(SOURCE).parts, module)
+    }
+    assert sorted(wrong) == []
+    assert all((SOURCE / folder).is_dir() for folders in PARTS.values() for folder in folders)
+
+
+def test_a_wrong_arrow_is_found() -> None:
+    """Planted: the core asks a part, a part the server, papers the routes of the server by another door."""
+    assert wrong_arrow(("cli", "predict.py"), "precision_time.papers.registry.PREDICTORS")
+    assert wrong_arrow(("io.py",), "precision_time.online.RunMonitor")
+    assert wrong_arrow(("measure", "plan.py"), "precision_time.papers.ernest.scaled")
+    assert wrong_arrow(("server", "app.py"), "precision_time.integrations.slurm.limits.MARGIN")
+    assert wrong_arrow(("papers", "routes", "predictddl.py"), "precision_time.server.bodies.json_object")
+    assert wrong_arrow(("papers", "registry.py"), f"{ROUTING}.body")
+    assert not wrong_arrow(("papers", "routes", "predictddl.py"), f"{ROUTING}.body")
+    assert not wrong_arrow(("papers", "cli", "campaign.py"), "precision_time.measure.store.read_store")
+    assert not wrong_arrow(("server", "cli", "serve.py"), "precision_time.client.client.Client")
 
 
 def test_parts_of_planning_import_one_way() -> None:
@@ -198,7 +248,11 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 
 def test_commands_and_public_names_need_the_core_alone() -> None:
-    commands = [f"precision_time.cli.{path.stem}" for path in sorted((SOURCE / "cli").glob("[a-z]*.py"))]
+    commands = [
+        module_of(path)
+        for folder in (SOURCE / "cli", *SOURCE.glob("*/cli"))
+        for path in sorted(folder.glob("[a-z]*.py"))
+    ]
     loaded = modules_loaded_by(f"import {', '.join(commands)}\nfrom precision_time import *")
     core, more = declared()
     assert {"numpy", "typer"} <= loaded

@@ -194,7 +194,7 @@ OPEN_THEMSELVES = {
     ),
     "made by this package in a place of its own": (
         *("array_file.py", "measure/launchers/epoch_end.py", "measure/store.py", "online/offer.py"),
-        *("integrations/slurm/submissions.py", "predict/streaming.py", "server/operations.py"),
+        *("integrations/slurm/submissions.py", "predict/streaming.py", "client/operations.py"),
         *("server/uploads.py", "testing/stores.py", "workload/capture/sources.py", "io.py"),
     ),
     "logs, after a check that they are regular": (

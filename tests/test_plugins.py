@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,3 +116,30 @@ def test_a_damaged_memory_of_plugins_is_looked_at_again(installed: Path, content
     (cache_folder() / "plugins.json").write_bytes(content.encode("utf-8", errors="surrogatepass"))
     install(installed, "DEVICES = {}")
     assert "theirs" in plugins("devices")
+
+
+def test_what_we_declare_is_what_is_said_in_the_code() -> None:
+    """An install reads pyproject.toml, a source tree the constant: both must name what there is, once."""
+    from precision_time import plugins as code
+
+    project = Path(__file__).parents[1] / "pyproject.toml"
+    declared = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["entry-points"]
+    assert {name.removeprefix("precision_time."): entries for name, entries in declared.items()} == code._OURS
+    for group in code._OURS:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert loaded(group).keys() >= declared[f"precision_time.{group}"].keys()
+
+
+def test_what_is_declared_twice_alike_is_one(installed: Path) -> None:
+    from precision_time import plugins as code
+
+    install(installed, "DEVICES = {}")
+    [(name, value), *_] = code._OURS["commands"].items()
+    (installed / "our-1.0.dist-info").mkdir()
+    listed = f"[precision_time.commands]\n{name} = {value}\na-{name} = {value}\n"
+    (installed / "our-1.0.dist-info" / "entry_points.txt").write_text(listed)
+    forget_plugins()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [*plugins("commands")][: len(code._OURS["commands"])] == [*code._OURS["commands"]]

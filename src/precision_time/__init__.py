@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .client.client import AsyncClient as AsyncClient
+    from .client.client import Client as Client
     from .errors import PrecisionTimeError as PrecisionTimeError
     from .errors import ServerError as ServerError
     from .launch.api import launch_config as launch_config
@@ -43,15 +45,13 @@ if TYPE_CHECKING:
     from .predict.what_matters import Alternative as Alternative
     from .predict.what_matters import what_matters as what_matters
     from .request.request import Request as Request
-    from .server.client import AsyncClient as AsyncClient
-    from .server.client import Client as Client
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Alternative": ".predict.what_matters",
-    "AsyncClient": ".server.client",
-    "Client": ".server.client",
+    "AsyncClient": ".client.client",
+    "Client": ".client.client",
     "Interval": ".predict.prediction",
     "LaunchConfig": ".launch.emit",
     "LayoutSearch": ".planning.layouts.result",

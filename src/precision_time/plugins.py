@@ -33,6 +33,23 @@ _REMEMBERED = "plugins.json"
 _MOST_FOLDERS = 64
 _Declared = dict[str, list[list[str]]]
 """By group: names, and where the objects are."""
+_OURS: Mapping[str, Mapping[str, str]] = {
+    "commands": {
+        "papers": "precision_time.papers.cli.commands:COMMANDS",
+        "integrations": "precision_time.integrations.cli.commands:COMMANDS",
+        "server": "precision_time.server.cli.commands:COMMANDS",
+    },
+    "routes": {
+        "predictddl": "precision_time.papers.routes.predictddl:router",
+        "kubernetes": "precision_time.integrations.routes.kubernetes:router",
+        "slurm": "precision_time.integrations.routes.slurm:router",
+    },
+}
+"""What our own pyproject.toml declares, said again, as `entry_points.txt` is written at an install.
+
+Sources that were installed before it said so, or never (PYTHONPATH), lack it. A constant costs `predict`
+nothing.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +89,8 @@ class Command:
     """Name of the text below the help, in the module."""
     hands_on: bool = False
     """Whether words that are no options of the command are another program's."""
+    after: str = ""
+    """The first word behind which the help lists it; "" for at the end."""
 
 
 @cache
@@ -86,10 +105,11 @@ def plugins(group: str) -> Mapping[str, Plugin]:
     """
     if group not in GROUPS:
         raise ConfigError(f"{group!r} is no group of plugins. To fix: name one of {', '.join(GROUPS)}.")
-    found: dict[str, Plugin] = {}
+    found = {name: Plugin(name=name, value=value) for name, value in _OURS.get(group, {}).items()}
     for name, value in sorted(_declared().get(group, ()), key=lambda entry: entry[1]):
         if name in found:
-            _say(f"The plugin {value} is left out: {found[name].value} has its name {name}.")
+            if found[name].value != value:
+                _say(f"The plugin {value} is left out: {found[name].value} has its name {name}.")
             continue
         found[name] = Plugin(name=name, value=value)
     return found

@@ -9,8 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from precision_time.cli.report import compare_predictors, complete_predictor
 from precision_time.errors import ConfigError, UnknownNameError
+from precision_time.papers.cli.report import compare_predictors, complete_predictor
 
 app = typer.Typer()
 app.command()(compare_predictors)

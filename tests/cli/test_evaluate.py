@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +68,23 @@ def test_an_unknown_column_to_group_by_is_an_error(cli: Callable[..., Any], meas
     answer = cli("evaluate", "--measurements", str(measurements), "--group-by", "colour")
     assert (answer.code, answer.out) == (2, "")
     assert "colour" in answer.err
+
+
+@pytest.mark.parametrize("command", ["evaluate", "calibrate", "train"])
+@pytest.mark.parametrize("name", ["campaign.sqlite", "trials.csv"])
+def test_a_campaign_is_exported_before_it_is_read(
+    cli: Callable[..., Any], tmp_path: Path, command: str, name: str
+) -> None:
+    """Trials become steps where campaigns are run; what reads steps says how."""
+    path = tmp_path / name
+    if path.suffix == ".csv":
+        path.write_text("model,num_workers,batch_per_worker,step_time_s\nresnet50,2,8,0.1\n")
+    else:
+        with closing(sqlite3.connect(path)) as store:
+            store.execute("CREATE TABLE points (key)")
+    given = (
+        ["--out", str(tmp_path / "mine"), "--measurements", str(path)] if command == "train" else [str(path)]
+    )
+    answer = cli(command, *given)
+    assert answer.code == 2
+    assert "precision-time campaign export" in answer.err and "--corpus --csv" in answer.err

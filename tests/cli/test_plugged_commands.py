@@ -17,6 +17,7 @@ from precision_time.plugins import Command
 COMMANDS = (
     Command(path="greet", module="their_code", attribute="greet", summary="Say hello.", examples="__doc__"),
     Command(path="lab run fast", module="their_code", attribute="greet", summary="Run.", examples="__doc__"),
+    Command(path="near", module="their_code", attribute="greet", summary="By it.", after="predict"),
     Command(path="predict", module="their_code", attribute="greet", summary="Take over.", examples="__doc__"),
 )
 """
@@ -62,6 +63,8 @@ def test_built_in_words_stay_built_in(installed: None) -> None:
     with pytest.warns(RuntimeWarning, match="plugin theirs are left out.*predict is there already"):
         tree = root._tree()
     assert tree["predict"] is root.COMMANDS["predict"]
+    words = [*tree]
+    assert words[:3] == ["predict", "near", "sweep"] and words[-2:] == ["greet", "lab"]
 
 
 def test_a_word_of_a_member_that_is_not_installed_says_how(monkeypatch: pytest.MonkeyPatch, cli) -> None:  # type: ignore[no-untyped-def]

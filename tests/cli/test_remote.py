@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from precision_time.cli.remote import ASKED_OF_SERVERS
+from precision_time.client.remote import ASKED_OF_SERVERS
 
 from .conftest import Answer
 
@@ -105,7 +105,7 @@ def test_a_file_is_uploaded(cli: Cli, remote: Cli, tmp_path: Path) -> None:
 
 
 def test_a_stored_cluster_says_what_is_not_said(cli: Cli, remote: Cli, url: str) -> None:
-    from precision_time.server.client import Client
+    from precision_time import Client
 
     with Client(url, token="secret") as client:
         client.put_cluster("pod", fields={"device": "V100-SXM2-32GB", "gpus": 4})
@@ -136,7 +136,7 @@ def test_what_does_not_go_to_a_service_is_said(remote: Cli, words: str, said: st
 
 
 def test_a_service_that_is_not_there(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("precision_time.server.client.sleep", lambda _: None)
+    monkeypatch.setattr("precision_time.client.client.sleep", lambda _: None)
     for address, said in (("http://127.0.0.1:1", "No answer from"), ("somewhere", "no address of a service")):
         answer = cli("--server", address, "predict", "resnet50")
         assert (answer.code, answer.out) == (2, "")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import precision_time
-from precision_time.cli.main import COMMANDS as LAZY
-from precision_time.cli.main import command_paths, load_command, main, other_options
+from precision_time.cli.main import _tree, command_paths, load_command, main, other_options
 from precision_time.errors import ConfigError
 
+LAZY = _tree()
 COMMANDS = command_paths()
 LEAVES = [name for name in COMMANDS if not any(other.startswith(f"{name} ") for other in COMMANDS)]
 EXPECTED = [

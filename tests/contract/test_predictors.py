@@ -3,7 +3,7 @@
 import pytest
 
 from precision_time.papers.registry import PREDICTORS
-from precision_time.testing.predictors import SamplingPredictorSuite, TablePredictorSuite
+from precision_time.papers.testing import SamplingPredictorSuite, TablePredictorSuite
 
 
 def entries(*, samples: bool) -> list:

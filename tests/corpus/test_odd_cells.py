@@ -12,9 +12,9 @@ import pytest
 from precision_time.cli.request_options import requests_of_jobs
 from precision_time.corpus.own import read_own_steps
 from precision_time.errors import CorpusError
-from precision_time.evaluation.own_measurements import evaluate_csv
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.calibration.fit import calibrate_file
+from precision_time.learn.evaluation import evaluate_csv
 from precision_time.predict.compare import predict_many
 from precision_time.predict.streaming import write_sweep
 from precision_time.request.grid import grid_of_file

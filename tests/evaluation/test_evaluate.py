@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from precision_time.errors import ConfigError, CorpusError
-from precision_time.evaluation.own_measurements import ADDED_COLUMNS, evaluate_csv
+from precision_time.learn.evaluation import ADDED_COLUMNS, evaluate_csv
 
 RUNS = Path(__file__).parent / "data" / "runs.csv"
 SCORED, UNSUPPORTED = 5, 3

@@ -284,7 +284,7 @@ def _ask_slurm(path: Path) -> None:
 
 
 def _measured(path: Path) -> None:
-    from precision_time.evaluation.own_measurements import evaluate_csv
+    from precision_time.learn.evaluation import evaluate_csv
 
     read_own_steps(path)
     report = evaluate_csv(path, group_by=["model"], rows_out=path.with_suffix(".out"))

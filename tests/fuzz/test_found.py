@@ -12,8 +12,8 @@ from fuzz_targets import run_command
 
 from precision_time.cost.roofline import peak_flops_per_s
 from precision_time.errors import ConfigError, CorpusError, PrecisionTimeError
-from precision_time.evaluation.own_measurements import evaluate_csv
 from precision_time.hardware.device_table import get_device
+from precision_time.learn.evaluation import evaluate_csv
 from precision_time.precision.policy import DType
 from precision_time.predict.api import predict_time
 from precision_time.workload.hf_config import is_config_source

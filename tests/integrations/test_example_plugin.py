@@ -28,8 +28,8 @@ from precision_time.integrations.importers.api import import_runs
 from precision_time.learn.table import job_table
 from precision_time.online import trainers
 from precision_time.papers import registry
+from precision_time.papers.testing import TablePredictorSuite
 from precision_time.request.request import Request
-from precision_time.testing.predictors import TablePredictorSuite
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "plugin"
 NAME = "precision_time_example_plugin"
@@ -148,7 +148,7 @@ def test_names_are_listed_and_completed(
 ) -> None:
     from precision_time.cli.main import main
     from precision_time.cli.options import complete_device, complete_stack
-    from precision_time.cli.report import complete_predictor
+    from precision_time.papers.cli.report import complete_predictor
 
     monkeypatch.setenv("COLUMNS", "160")
 

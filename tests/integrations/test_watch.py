@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from precision_time.cli import watch as command
 from precision_time.cli.main import main
 from precision_time.errors import CorpusError
+from precision_time.integrations.cli import watch as command
 from precision_time.integrations.watch.follow import Follower
 from precision_time.integrations.watch.log_watch import LogWatch, State
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_time.measure.launchers.budget import (
+from precision_time.measure.trial import TrainingTrial
+from precision_time.papers.campaign.budget import (
     DurationEstimator,
     _job,
     most_informative,
     terms_of,
     work_of,
 )
-from precision_time.measure.trial import TrainingTrial
 
 Make = Callable[..., TrainingTrial]
 FRACTIONS, WORKERS = (0.25, 0.5, 0.75, 1.0), (1, 2, 4)

@@ -13,11 +13,11 @@ import pytest
 from precision_time.errors import ConfigError
 from precision_time.measure.campaign import Campaign
 from precision_time.measure.launchers import groups
-from precision_time.measure.launchers.ray import run_campaign
 from precision_time.measure.report import Progress
 from precision_time.measure.result import TrialResult
 from precision_time.measure.store import read_store
 from precision_time.measure.trial import TrainingTrial
+from precision_time.papers.campaign.ray import run_campaign
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray")]
 Make = Callable[..., TrainingTrial]

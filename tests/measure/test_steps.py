@@ -128,7 +128,7 @@ def steps_columns() -> list[str]:
 
 @pytest.mark.filterwarnings("ignore")
 def test_measured_rows_can_be_evaluated(tiny: MeasurePlan, cpu: MeasuredDevice, tmp_path: Path) -> None:
-    from precision_time.evaluation.own_measurements import evaluate_csv
+    from precision_time.learn.evaluation import evaluate_csv
 
     trials = select(tiny, what="steps", models=["lstm-lm"])
     report = run_trials(trials, cpu, out=tmp_path, measure=measurer(tiny, cpu))

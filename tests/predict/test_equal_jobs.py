@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from fuzz_targets import run_command
 
-from precision_time.evaluation import own_measurements
-from precision_time.evaluation.own_measurements import evaluate_csv
+from precision_time.learn import evaluation
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.calibration import fit
 from precision_time.learn.calibration.fit import calibrate_file
+from precision_time.learn.evaluation import evaluate_csv
 from precision_time.predict import api
 from precision_time.predict.compare import predict_many
 from precision_time.request.request import Request
@@ -42,7 +42,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
 
     monkeypatch.setattr(Request, "resolve", counting_resolve)
     monkeypatch.setattr(api, "predict_jobs", counting(api.predict_jobs))
-    for module in (own_measurements, fit):
+    for module in (evaluation, fit):
         monkeypatch.setattr(module, "predict_step_times", counting(module.predict_step_times))
     yield found
 
@@ -106,7 +106,7 @@ def test_of_measured_steps(tmp_path: Path, counted: dict[str, int]) -> None:
     assert report.overall is not None and report.overall.n == DISTINCT * TIMES
     # A chunk may end within the repeats of one.
     assert counted["resolved"] == DISTINCT
-    assert DISTINCT <= counted["priced"] <= DISTINCT + DISTINCT * TIMES // own_measurements._CHUNK
+    assert DISTINCT <= counted["priced"] <= DISTINCT + DISTINCT * TIMES // evaluation._CHUNK
     counted |= {"resolved": 0, "priced": 0}
     assert calibrate_file(path, shipped_predictor()).points.rows == DISTINCT * TIMES
     assert counted == {"resolved": DISTINCT, "priced": DISTINCT}

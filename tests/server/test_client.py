@@ -20,6 +20,8 @@ import httpx2
 import pytest
 
 from precision_time import (
+    AsyncClient,
+    Client,
     PrecisionTimeError,
     Request,
     __version__,
@@ -31,7 +33,6 @@ from precision_time.errors import ConfigError, LayoutError, MissingExtraError, S
 from precision_time.predict.prediction import Prediction
 from precision_time.predict.predictions import Predictions, Skipped
 from precision_time.server.app import create_app
-from precision_time.server.client import AsyncClient, Client
 from precision_time.server.settings import Settings
 
 URL = "http://service.example:8400"
@@ -71,7 +72,7 @@ def keeping(sent: list[httpx2.Request], answer: httpx2.Response) -> Handler:
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds that clients would have waited."""
     waited: list[float] = []
-    monkeypatch.setattr("precision_time.server.client.sleep", waited.append)
+    monkeypatch.setattr("precision_time.client.client.sleep", waited.append)
     return waited
 
 

@@ -14,11 +14,11 @@ import pytest
 import uvicorn
 from starlette.testclient import TestClient
 
-from precision_time.cli.collect import keep_reporting, local_report
 from precision_time.cli.main import main
 from precision_time.errors import ConfigError, ServerError
+from precision_time.papers.cli.collect import keep_reporting, local_report
+from precision_time.papers.routes.collectors import ServerReport
 from precision_time.server.app import create_app
-from precision_time.server.collectors import ServerReport
 from precision_time.server.settings import Settings
 
 BASE = "/v1/predictddl/clusters"

@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from precision_time.errors import CorpusError
-from precision_time.evaluation.own_measurements import evaluate_csv
+from precision_time.learn.evaluation import evaluate_csv
 from precision_time.server.measured_rows import table_rows
 
 TABLE = """\

@@ -7,10 +7,11 @@ from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
+from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
-from precision_time.server.app import ROUTES, create_app
+from precision_time.server.app import create_app, routers
 from precision_time.server.settings import Settings
 
 JSON = "application/json"
@@ -50,8 +51,8 @@ def schema_of(operation: dict[str, Any], status: int, kind: str) -> dict[str, An
 def test_every_route_is_documented() -> None:
     routes = {
         (method.lower(), route.path)
-        for group in ROUTES
-        for route in group.router.routes
+        for router in routers()
+        for route in router.routes
         if isinstance(route, APIRoute) and (route.include_in_schema or route.path.startswith("/v1"))
         for method in route.methods
     }
@@ -79,3 +80,12 @@ def test_every_example_is_answered_as_the_document_says(
     answer = client.request(method, path, json=sent)
     assert answer.status_code in (200, 201), answer.text
     jsonschema.validate(answer.json(), schema_of(operation, answer.status_code, JSON))
+
+
+def test_routes_of_a_plugin_join_and_what_is_none_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = APIRouter(prefix="/v1/theirs")
+    there = routers()
+    monkeypatch.setattr("precision_time.server.app.loaded", lambda _: {"theirs": theirs, "none": "words"})
+    with pytest.warns(RuntimeWarning, match="plugin none are left out.*str is no APIRouter"):
+        found = routers()
+    assert theirs in found and found[-1] is there[-1]

@@ -13,12 +13,12 @@ from starlette.testclient import TestClient
 from precision_time.barrier import data_only
 from precision_time.papers.predictddl.contract import Refusal
 from precision_time.papers.predictddl.controller import PredictDDL, answer_batch, find_task
-from precision_time.papers.predictddl.datasets import known_dataset
 from precision_time.papers.predictddl.embeddings import probe_embeddings
 from precision_time.papers.predictddl.registry import Registry, shipped_folder
 from precision_time.papers.predictddl.requests import read_request
+from precision_time.papers.routes.answers import PredictDDLAnswers, refusal_of, train
+from precision_time.request.datasets import known_dataset
 from precision_time.server.app import create_app
-from precision_time.server.predictddl import PredictDDLAnswers, refusal_of, train
 from precision_time.server.settings import Settings
 
 PREDICTIONS = "/v1/predictddl/predictions"
@@ -170,7 +170,7 @@ def without_predictors(folder: Path, **settings: Any) -> TestClient:
     app = create_app(Settings.of({"store": f"sqlite:///{folder / 'store.sqlite'}", **settings}))
     client = TestClient(app)
     client.__enter__()
-    app.state.service.predictddl = PredictDDLAnswers(Registry(own=folder / "registry"))
+    app.state.service.parts[PredictDDLAnswers] = PredictDDLAnswers(Registry(own=folder / "registry"))
     return client
 
 

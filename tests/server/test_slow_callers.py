@@ -134,7 +134,7 @@ def test_connections_have_an_end(connect: Callable[[], socket.socket]) -> None:
 
 
 def test_serve_sets_it_up_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    from precision_time.cli import serve
+    from precision_time.server.cli import serve
 
     said: dict[str, Any] = {}
     monkeypatch.setattr(uvicorn, "run", lambda _, **options: said.update(options))

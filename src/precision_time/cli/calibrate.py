@@ -63,10 +63,9 @@ def calibrate(
     from ..hardware.custom import copy_hardware
     from ..learn.artifact import chosen_predictor
     from ..learn.calibration.fit import calibrate_file
-    from ..measure.campaign_steps import steps_file
 
-    with progress("Calibrating"), steps_file(data) as steps:
-        result = calibrate_file(steps, chosen_predictor(predictor), device=device, origin=data.name)
+    with progress("Calibrating"):
+        result = calibrate_file(data, chosen_predictor(predictor), device=device, origin=data.name)
     written = out if result.helps or force else None
     if written is not None:
         result.calibration.save(written)

@@ -35,18 +35,6 @@ Examples:
   precision-time predict resnet50 --device A100-SXM4-80GB --stack ngc-tuned
 """
 
-PREDICTORS_EXAMPLES = """\b
-Examples:
-  precision-time predictors
-  precision-time predictors --json
-  precision-time compare-predictors --quick --only ours,predictddl
-"""
-TRAINERS_EXAMPLES = """\b
-Examples:
-  precision-time trainers
-  precision-time trainers --json
-"""
-
 _PEAKS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 
 
@@ -96,7 +84,7 @@ def devices(
             for node in nodes
         )
         columns: tuple[str, ...] = ("node type", ">devices", "device", "inside", "between nodes", "wired as")
-        _write("node_types", map(asdict, nodes), columns, rows, json_output)
+        write_catalog("node_types", map(asdict, nodes), columns, rows, json_output)
     elif name is None:
         found = [*own.devices.values(), *known_devices()]
         rows = (
@@ -108,7 +96,9 @@ def devices(
             for device in found
         )
         columns = ("device", "architecture", ">memory", ">bandwidth", *(f">{dtype}" for dtype in _PEAKS))
-        _write("devices", map(asdict, found), columns, rows, json_output, title="Dense peaks in FLOP/s")
+        write_catalog(
+            "devices", map(asdict, found), columns, rows, json_output, title="Dense peaks in FLOP/s"
+        )
     else:
         found_own = own.find_device(name)
         if found_own is None and (assumption := device_assumption(name)) is not None:
@@ -141,7 +131,7 @@ def models(
         for info in found
     )
     columns = ("model", "family", ">parameters", ">forward per sample", "also called", "source")
-    _write("models", map(asdict, found), columns, rows, json_output)
+    write_catalog("models", map(asdict, found), columns, rows, json_output)
     if not json_output:
         families = sorted({info.family for info in known_models()})
         message(f"{len(found)} models. Families: {', '.join(families)}")
@@ -197,7 +187,7 @@ def precisions(
         for policy in policies
     )
     columns = ("precision", "matmul", "activations", "parameters", "wire", "master", "scaler", "what it is")
-    _write("precisions", map(asdict, policies), columns, rows, json_output)
+    write_catalog("precisions", map(asdict, policies), columns, rows, json_output)
 
 
 def stacks(*, json_output: JsonOption = False) -> None:
@@ -214,46 +204,7 @@ def stacks(*, json_output: JsonOption = False) -> None:
     write_rows("", ("stack", "what it is"), [(name, entry["summary"]) for name, entry in found.items()])
 
 
-def predictors(*, json_output: JsonOption = False) -> None:
-    """List the predictors that are compared.
-
-    Ours, those of the papers, and those of plugins.
-    """
-    from ..papers.registry import PREDICTORS
-
-    found = [
-        {
-            "name": entry.name,
-            "title": entry.title,
-            "knows": entry.knows,
-            "needs": str(entry.needs),
-            "installed": not entry.missing,
-            "citation": entry.citation,
-        }
-        for entry in PREDICTORS.values()
-    ]
-    columns = ("name", "title", "knows", "needs", "citation")
-    rows = [tuple(str(entry[column]) for column in columns) for entry in found]
-    _write("predictors", found, columns, rows, json_output)
-
-
-def trainers(*, json_output: JsonOption = False) -> None:
-    """List the adapters that watch a run in its trainer.
-
-    Each is imported from its module: from precision_time.online.lightning import EtaCallback.
-    """
-    from ..online.trainers import trainer_adapters
-
-    found = trainer_adapters().values()
-    rows = [
-        (item.name, item.trainer, f"{item.module}.{item.attribute}", "yes" if item.installed else "no")
-        for item in found
-    ]
-    entries = [{**asdict(item), "installed": item.installed} for item in found]
-    _write("trainers", entries, ("name", "trainer", "adapter", "trainer installed"), rows, json_output)
-
-
-def _write(
+def write_catalog(
     kind: str,
     entries: Iterable[dict[str, Any]],
     columns: Sequence[str],

@@ -67,17 +67,16 @@ def evaluate(
     Nothing is fitted on the file; a predictor of your own may have learned from its rows before. Rows that
     cannot be predicted are counted with their reason, never dropped.
     """
-    from ..evaluation.own_measurements import evaluate_csv
     from ..learn.artifact import chosen_predictor
-    from ..measure.campaign_steps import steps_file
+    from ..learn.evaluation import evaluate_csv
 
     given = [path for path in (file, measurements) if path is not None]
     if len(given) != 1:
         raise ConfigError("Name one FILE of measured steps. To fix: precision-time evaluate runs.csv.")
     scored, groups = chosen_predictor(predictor), tuple(group_by or ())
-    with progress(f"Predicting the rows of {given[0]}"), steps_file(given[0]) as steps:
+    with progress(f"Predicting the rows of {given[0]}"):
         found = evaluate_csv(
-            steps, device=device, group_by=groups, rows_out=rows, predictor=scored, workers=None
+            given[0], device=device, group_by=groups, rows_out=rows, predictor=scored, workers=None
         )
     report = found.to_dict()
     if json_output:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..client.remote import chosen
 from ..planning.layouts.api import SEARCHED_FIELDS, find_layouts
 from .options import (
     NOTHING_FITS,
@@ -24,7 +25,6 @@ from .output import (
     write_launch_config,
     write_renderable,
 )
-from .remote import chosen
 from .request_options import one_request, request_options
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ import typer
 import typer.core
 
 from .. import __version__
+from ..client.remote import ASKED_OF_SERVERS, choose
 from ..errors import ConfigError, PrecisionTimeError, in_one_line, nearest_names, printable, shown
 from ..io import packaged_toml
 from ..plugins import Command, left_out, loaded
 from .output import message
-from .remote import ASKED_OF_SERVERS, choose
 
 SERVER_VARIABLE = "PRECISION_TIME_SERVER"
 
@@ -46,15 +46,9 @@ _OWN = (
     _own("schedule", "schedule", "schedule", "Plan a queue of jobs on one cluster."),
     _own("sensitivity", "sensitivity", "sensitivity", "Show how each number moves the time of a job."),
     _own("run", "run", "run", "Predict how long a whole training takes."),
-    _own("estimate", "estimate", "estimate", "Estimate the jobs of a SkyPilot, Slurm or Kubernetes file."),
-    _own("sbatch", "sbatch", "sbatch", "Submit a Slurm job with a predicted time limit.", hands_on=True),
-    _own("slurm", "slurm", "app", "Compare ended Slurm jobs with predictions; write job_submit.lua."),
     _own("plan", "plan", "plan", "Choose devices for a run under a deadline and a budget."),
     _own("explain", "explain", "explain", "Show what a precision changes, per op class."),
     _own("evaluate", "evaluate", "evaluate", "Score the predictor on measured runs."),
-    _own("report", "report", "report", "Score the predictor on runs it has not seen.", "REPORT_EXAMPLES"),
-    _own("measure", "measure", "measure", "Time kernels and training steps on this device."),
-    _own("measure-risk", "measure_risk", "measure_risk", "Measure the loss that low precision costs."),
     _own("train", "train", "train", "Fit a predictor of your own."),
     _own("models", "catalogs", "models", "List the models that answer without torch.", "MODELS_EXAMPLES"),
     _own(
@@ -64,20 +58,6 @@ _OWN = (
         "precisions", "precisions", "app", "List the precisions, advise on one, or search a schedule of them."
     ),
     _own("stacks", "catalogs", "stacks", "List the software profiles.", "STACKS_EXAMPLES"),
-    _own(
-        "predictors",
-        "catalogs",
-        "predictors",
-        "List the predictors that are compared.",
-        "PREDICTORS_EXAMPLES",
-    ),
-    _own(
-        "trainers",
-        "catalogs",
-        "trainers",
-        "List the adapters that watch a run in its trainer.",
-        "TRAINERS_EXAMPLES",
-    ),
     _own("prices", "prices", "prices", "Show what an hour of a device costs, where, and since when."),
     _own("grids", "grids", "grids", "List the carbon intensity of electricity by place, and the PUE."),
     _own("init", "init", "init", "Write a commented file to start from: a cluster of your own, or a job."),
@@ -86,43 +66,10 @@ _OWN = (
     ),
     _own("glossary", "glossary", "glossary", "Define the words that an answer prints."),
     _own("env", "env", "env", "Show versions, the corpus, packages and GPUs."),
-    _own(
-        "architectures", "architectures", "architectures", "List the known architectures most like a model."
-    ),
-    _own("train-ghn", "architectures", "train_ghn", "Train a graph hypernetwork (torch).", "TRAIN_EXAMPLES"),
-    _own(
-        "compare-predictors",
-        "report",
-        "compare_predictors",
-        "Compare ours with the predictors of the papers.",
-        "COMPARISON_EXAMPLES",
-    ),
-    _own("predictddl", "predictddl", "app", "Predict architectures never seen (PredictDDL)."),
-    _own("campaign", "campaign", "app", "Profile training jobs on a Ray cluster."),
-    _own(
-        "performance-models",
-        "performance",
-        "performance_models",
-        "Learn training times from measured points.",
-        "MODELS_EXAMPLES",
-    ),
-    _own(
-        "performance-predict",
-        "performance",
-        "performance_predict",
-        "Predict with a model of `performance-models`.",
-        "PREDICT_EXAMPLES",
-    ),
-    _own("serve", "serve", "serve", "Serve predictions over HTTP, and a page to ask them on."),
-    _own("kubernetes", "kubernetes", "app", "Annotate manifests of Kubernetes, set up the webhook."),
-    _own("collect", "collect", "collect", "Report this machine (cores, memory, devices, load) to a service."),
-    _own("import", "import_", "import_", "Read logs and exports of training runs as measurements."),
-    _own("watch", "watch", "watch", "Watch a log: when the run in it will end."),
     _own("calibrate", "calibrate", "calibrate", "Calibrate the predictor to your own cluster."),
-    _own("share", "share", "share", "Write your own runs without what tells whose they are."),
 )
 COMMANDS: Mapping[str, Command] = {each.path: each for each in _OWN}
-"""What is built in, in the order of the help."""
+"""What the core has, in the order of the help."""
 
 
 _MEASURING = frozenset({"measure", "campaign"})
@@ -137,7 +84,7 @@ class _Stopped(BaseException):
 
 @cache
 def _tree() -> _Tree:
-    """All commands, the built-in ones first, then what plug-ins add; built-in words stay built in."""
+    """All commands: the core's, then what plug-ins add; words of the core stay its own."""
     tree: _Tree = dict(COMMANDS)
     for plugin, added in loaded("commands").items():
         for command in added:
@@ -149,7 +96,22 @@ def _tree() -> _Tree:
                 left_out("commands", plugin, ConfigError(f"{command.path} is there already"))
             else:
                 below[words[-1]] = command
-    return tree
+    return _in_order(tree)
+
+
+def _in_order(tree: _Tree) -> _Tree:
+    """The first words as the help lists them: each behind the one that its command names, else at the end."""
+    behind: dict[str, list[str]] = {}
+    for word, found in tree.items():
+        after = found.after if isinstance(found, Command) else ""
+        behind.setdefault(after if after in tree else "", []).append(word)
+
+    def listed(word: str) -> Iterator[str]:
+        for each in behind.get(word, ()):
+            yield each
+            yield from listed(each)
+
+    return {**{word: tree[word] for word in listed("")}, **tree}
 
 
 class Commands(typer.core.TyperGroup):
@@ -410,6 +372,7 @@ def root(
         timeout_s=server_timeout,
         command=context.invoked_subcommand,
         by_option=by_option,
+        say=message,
     )
     if found is not None:
         context.call_on_close(found.close)

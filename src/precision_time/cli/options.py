@@ -64,7 +64,7 @@ def _folder_exists(option: typer.CallbackParam, path: Path | None) -> Path | Non
 
 def complete_dataset(prefix: str) -> list[str]:
     """Names of the datasets with known sizes that start with `prefix`."""
-    from ..papers.predictddl.datasets import known_dataset_names
+    from ..request.datasets import known_dataset_names
     from ..workload.families.tables import dataset_table
 
     names = {*(dataset.name for dataset in dataset_table().values()), *known_dataset_names()}

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..client.remote import chosen
 from ..errors import ConfigError
 from ..planning.decision.api import PLANNED_FIELDS, RUN_FIELDS
 from .options import (
@@ -19,7 +20,6 @@ from .options import (
     output_file,
 )
 from .output import message, page_width, progress_bar, write_json, write_renderable
-from .remote import chosen
 from .request_options import given_fields, request_options
 
 EXAMPLES = """\b

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from ..client.remote import Server, chosen
 from ..errors import ConfigError
 from .options import NOTHING_FITS, EmitOption, JsonOption, MemoryTimelineOption, ModelArgument, output_file
 from .output import (
@@ -19,7 +20,6 @@ from .output import (
     write_launch_config,
     write_renderable,
 )
-from .remote import Server, chosen
 from .request_options import request_options, requests_of, requests_of_jobs
 
 if TYPE_CHECKING:

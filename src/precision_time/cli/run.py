@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from ..client.remote import chosen
 from ..planning.run.schema import RunOptions
 from ..request.sweep import PHASES, RUN
 from .options import NOTHING_FITS, JsonOption, ModelArgument, output_file
 from .output import message, progress, write_json, write_renderable
-from .remote import chosen
 from .request_options import PREFIX, request_and_others, request_options
 
 EXAMPLES = """\b

@@ -65,15 +65,13 @@ def train(
     """
     from ..corpus.own import read_priced_steps
     from ..learn.training import train as fit
-    from ..measure.campaign_steps import steps_file
     from ..ray_executor import open_executor
 
     if out.resolve().is_relative_to(Path(__file__).resolve().parents[1]):
         raise ConfigError(f"--out {out} lies in the package itself. To fix: name a folder of your own.")
     own, left_out = {}, {}
     for path in measurements or ():
-        with steps_file(path) as file:
-            own[path.name], left_out[path.name] = read_priced_steps(file, device=device, origin=path.name)
+        own[path.name], left_out[path.name] = read_priced_steps(path, device=device, origin=path.name)
     out.mkdir(parents=True, exist_ok=True)  # noticed now, not after the fit
     with ExitStack() as stack:
         map_fn = stack.enter_context(open_executor(ray, workers))

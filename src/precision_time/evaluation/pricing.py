@@ -176,9 +176,9 @@ def table_of_jobs(
         progress: Called with a line on what is being done.
     """
     from ..papers.predictddl.columns import cluster_columns
-    from ..papers.predictddl.datasets import type_of_workload
     from ..papers.predictddl.embeddings import job_embeddings
     from ..papers.predictddl.trainer import is_data_parallel
+    from ..request.datasets import type_of_workload
 
     measurements = measured.measurements
     graphs, architecture = _numbered_graphs(jobs)

@@ -7,10 +7,12 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from .. import __version__
+from ..errors import ConfigError
+from ..plugins import left_out, loaded
 from . import openapi, problems
 from .guard import Guard
 from .routes import (
@@ -19,17 +21,14 @@ from .routes import (
     clusters,
     comparisons,
     evaluations,
-    kubernetes,
     layouts,
     measurements,
     models,
     operations,
     page,
     plans,
-    predictddl,
     predictions,
     runs,
-    slurm,
     timelines,
 )
 from .service import Service
@@ -54,12 +53,19 @@ ROUTES = (
     measurements,
     calibrations,
     evaluations,
-    predictddl,
-    kubernetes,
-    slurm,
-    page,
 )
-"""In the order of the reference."""
+"""Of the server itself, in the order of the reference; those of plug-ins follow, then the page."""
+
+
+def routers() -> tuple[APIRouter, ...]:
+    """All routes: the server's, those of plug-ins (group `routes`), the page."""
+    added = []
+    for plugin, given in loaded("routes").items():
+        if isinstance(given, APIRouter):
+            added.append(given)
+        else:
+            left_out("routes", plugin, ConfigError(f"{type(given).__name__} is no APIRouter"))
+    return (*(group.router for group in ROUTES), *added, page.router)
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -94,9 +100,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.settings = chosen
     problems.install(app)
-    openapi.install(app, [group.router for group in ROUTES])
-    for group in ROUTES:
-        app.include_router(group.router)
+    found = routers()
+    openapi.install(app, found)
+    for each in found:
+        app.include_router(each)
     app.add_middleware(Guard, settings=chosen)
     if chosen.cors_origins:
         app.add_middleware(

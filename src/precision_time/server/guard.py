@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from .. import __version__
 from ..barrier import data_only
-from .conversation import VERSION_HEADER
+from ..client.conversation import VERSION_HEADER
 from .hosts import check_place
 from .metrics import CALL_SECONDS, CALLS, IN_PROGRESS
 from .problems import (

@@ -15,10 +15,10 @@ import numpy as np
 from ..corpus.own import BESIDES, STEP_FIELDS, Beside, OwnStep, row_of_fields, steps_of_rows
 from ..corpus.schema import COLUMNS, REQUIRED, Row, column_of, rows_of_lines
 from ..errors import ConfigError, CorpusError, PrecisionTimeError, shown
-from ..evaluation.own_measurements import evaluate_steps
 from ..hardware.catalog import get_device
 from ..learn.artifact import chosen_predictor
 from ..learn.calibration.calibration import WIDTH_COVERAGE
+from ..learn.evaluation import evaluate_steps
 from ..learn.serving import predict_step_times
 from ..precision.catalog import is_policy_file
 from ..predict.anchors import too_fast

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from anyio import CapacityLimiter, to_thread
+from anyio import to_thread
 from fastapi import Depends
 from starlette.requests import Request as HttpRequest
 
@@ -15,7 +16,6 @@ from .answered import Answered
 from .batching import Predictions
 from .clusters import ReadyPoints, cluster_fields
 from .long_work import LongWork
-from .predictddl import PredictDDLAnswers
 from .settings import Settings
 from .uploads import Uploads
 
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from .store.store import Store
 
 
-_ADMISSIONS = 4
-"""Threads that answer API servers of Kubernetes, apart from all others: their time is short."""
+_Part = TypeVar("_Part")
 
 
 class Service:
@@ -42,9 +41,9 @@ class Service:
         self.long_work = LongWork(processes=settings.processes, time_limit_s=settings.time_limit_s)
         self.uploads = Uploads(settings, store)
         self.ready_points = ReadyPoints()
-        self.predictddl = PredictDDLAnswers()
         self.answered = Answered()
-        self.admissions = CapacityLimiter(_ADMISSIONS)
+        self.parts: dict[Callable[[], Any], Any] = {}
+        """What routes of other parts keep, by what made it."""
         self.ready = False
 
     async def warm_up(self) -> None:
@@ -67,6 +66,13 @@ class Service:
             NotFoundError: If there is none.
         """
         return await self.uploads.graph(name)
+
+    def part(self, make: Callable[[], _Part]) -> _Part:
+        """What `make` gives, made once: routes keep it for as long as this service runs."""
+        if make not in self.parts:
+            self.parts[make] = make()
+        found: _Part = self.parts[make]
+        return found
 
     def close(self) -> None:
         """End threads and processes, close the store."""

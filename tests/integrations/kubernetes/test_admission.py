@@ -14,8 +14,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from precision_time.integrations.kubernetes import annotate, estimate
+from precision_time.integrations.routes import kubernetes as route
 from precision_time.server.app import create_app
-from precision_time.server.routes import kubernetes as route
 from precision_time.server.settings import Settings
 
 PATH = "/v1/kubernetes/admission"

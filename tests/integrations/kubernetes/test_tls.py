@@ -35,7 +35,7 @@ def test_wrong_names_and_unknown_authorities_are_refused(served: Served) -> None
 
 
 def test_plain_http_is_told_of_https(served: Served) -> None:
-    from precision_time.server import client
+    from precision_time.client import client
 
     with (
         client.Client(f"http://localhost:{served.port}", retries=0) as asked,
@@ -155,7 +155,7 @@ def _agrees(server: ssl.SSLContext, authority: bytes, name: str | None) -> bool:
 def test_our_client_trusts_the_authority_that_the_environment_names(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from precision_time.server import client
+    from precision_time.client import client
 
     monkeypatch.setenv("SSL_CERT_FILE", str(served.authority))
     with client.Client(served.url, retries=0) as asked:

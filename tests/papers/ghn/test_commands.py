@@ -9,8 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from precision_time.cli import architectures as commands
 from precision_time.errors import ConfigError
+from precision_time.papers.cli import architectures as commands
 
 app = typer.Typer()
 app.command(epilog=commands.EXAMPLES)(commands.architectures)

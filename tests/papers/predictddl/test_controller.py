@@ -34,7 +34,6 @@ from precision_time.papers.predictddl.columns import (
 )
 from precision_time.papers.predictddl.contract import Answer, Refusal
 from precision_time.papers.predictddl.controller import PredictDDL, PriceCache, answer_batch
-from precision_time.papers.predictddl.datasets import DatasetFacts
 from precision_time.papers.predictddl.embeddings import (
     embedding_of_graph,
     job_embeddings,
@@ -44,6 +43,7 @@ from precision_time.papers.predictddl.embeddings import (
 from precision_time.papers.predictddl.registry import Registry, TrainedType
 from precision_time.papers.predictddl.requests import PredictDDLRequest, read_batch, read_request, resolve
 from precision_time.papers.predictddl.trainer import input_columns
+from precision_time.request.datasets import DatasetFacts
 from precision_time.workload.graph import Node, OpClass, OpGraph
 from precision_time.workload.resolve import load_workload
 

@@ -16,10 +16,10 @@ from ...cost.job import Job, group_key
 from ...errors import ConfigError, NotFittedError, PrecisionTimeError, in_one_line
 from ...forks import cached_property
 from ...learn.table import JobTable, job_table
+from ...request.datasets import OTHER, DatasetFacts, dataset_distance, dataset_types
 from ..ghn.weights import GhnWeights
 from .columns import PRECISION, inputs_of, picked
 from .contract import Answer, Outcome, PredictorName, Refusal, TaskMatch
-from .datasets import OTHER, DatasetFacts, dataset_distance, dataset_types
 from .embeddings import embedding_of_graph, ghn_version, probe_distance, probe_embeddings, same_probe
 from .registry import Registry, TrainedType
 from .regressors import Floats, Regressor, TrainedVariant

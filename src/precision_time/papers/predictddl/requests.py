@@ -21,12 +21,7 @@ from ...hardware.device import Cluster
 from ...hardware.inventory import MOST_NODES, ClusterResources
 from ...hardware.inventory_file import read_inventory
 from ...io import read_input, read_yaml
-from ...request.fields import Count
-from ...request.request import Request
-from ...workload.graph import OpGraph
-from ...workload.resolve import check_named_in_data
-from .contract import FIELDS, Refusal
-from .datasets import (
+from ...request.datasets import (
     OTHER,
     DatasetFacts,
     dataset_facts,
@@ -35,6 +30,11 @@ from .datasets import (
     type_of,
     type_of_workload,
 )
+from ...request.fields import Count
+from ...request.request import Request
+from ...workload.graph import OpGraph
+from ...workload.resolve import check_named_in_data
+from .contract import FIELDS, Refusal
 from .embeddings import embedding_of_graph
 
 _SMALL_SIDE = 64

@@ -21,6 +21,7 @@ from ...corpus.store import load_corpus
 from ...cost.job import Job
 from ...errors import ConfigError, PrecisionTimeError, UnknownNameError
 from ...learn.table import JobTable, MeasuredTable, measured_table
+from ...request.datasets import dataset_types, type_of_workload
 from ..ghn.weights import WIDTH, GhnWeights
 from .columns import (
     BLIND,
@@ -34,7 +35,6 @@ from .columns import (
     picked,
     precision_columns,
 )
-from .datasets import dataset_types, type_of_workload
 from .embeddings import PROBE, ghn_version, job_embeddings, probe_embeddings
 from .fitting import LEAST_GROUPS, LEAST_ROWS, Examples, FitSettings, choose
 from .registry import Registry, TrainedType

@@ -68,7 +68,7 @@ export function pythonOf(state, fields, base) {
   const written = (inner) => Object.entries(named).map(([name, value]) => `${inner}${name}=${pythonic(value, inner)},`).join("\n");
   if (storedOnly(named)) {
     const call = several ? "compare_precisions" : "predict";
-    return `from precision_time.server.client import Client\n\nwith Client(${JSON.stringify(serviceOf(base))}) as service:\n    print(service.${call}(\n${written("        ")}\n    ))`;
+    return `from precision_time import Client\n\nwith Client(${JSON.stringify(serviceOf(base))}) as service:\n    print(service.${call}(\n${written("        ")}\n    ))`;
   }
   const call = several ? "compare_precisions" : "predict_time";
   return `from precision_time import ${call}\n\nprint(${call}(\n${written("    ")}\n))`;

@@ -1,0 +1,1 @@
+"""Asking a service (`precision-time serve`): from Python, and from the command line with `--server`."""

@@ -1,0 +1,213 @@
+"""Questions that go to a service: `precision-time --server URL predict ...`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigError, PrecisionTimeError, shown
+from ..forks import cached_property
+
+if TYPE_CHECKING:
+    from ..planning.decision.result import Plan
+    from ..planning.layouts.result import LayoutSearch
+    from ..planning.run.prediction import RunPrediction
+    from ..planning.run.schema import RunOptions
+    from ..predict.prediction import Prediction
+    from ..predict.what_matters import Alternative
+    from ..request.request import Request
+    from .client import Client
+    from .operations import ModelKind
+
+ASKED_OF_SERVERS = ("predict", "run", "plan", "layout", "sbatch")
+"""Commands whose question can go to a service."""
+_MODELS = ("model", "reference", "teacher")
+_UPLOADED: Mapping[str, ModelKind] = {".onnx": "onnx", ".pt2": "pt2"}
+_HERE = "The rule: what a service answers holds no operators, and these are drawn or written of them"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """A service that answers in the place of this process."""
+
+    url: str
+    say: Callable[[str], None]
+    """Is told what a user should know."""
+    cluster: str | None = None
+    """Stored there; its defaults, anchors and calibration are used."""
+    retries: int = 3
+    timeout_s: float | None = None
+    """Of an answer; None for the client's own."""
+
+    @cached_property
+    def client(self) -> Client:
+        """The connection; says what a user should know."""
+        from .client import TIMEOUT_S, Client
+
+        timeout_s = TIMEOUT_S if self.timeout_s is None else self.timeout_s
+        return Client(
+            self.url,
+            retries=self.retries,
+            timeout_s=timeout_s,
+            say=lambda text: self.say(f"Warning: {text}"),
+        )
+
+    def close(self) -> None:
+        """Close the connections, if any were made."""
+        if "client" in vars(self):
+            self.client.close()
+
+    def answer_each(self, requests: Sequence[Request]) -> list[Prediction | PrecisionTimeError]:
+        """`predict_each`, there."""
+        from ..predict.api import FEW
+
+        jobs = [self._job(request) for request in requests]
+        found = self.client.predict_each(jobs)
+        return [
+            answer
+            if isinstance(answer, PrecisionTimeError)
+            else replace(
+                answer,
+                request=request.to_dict(),
+                # Among many, none says what to ask for instead.
+                diagnostics=answer.diagnostics
+                if answer.fits or len(jobs) > FEW
+                else self.client.predict(job).diagnostics,
+            )
+            for answer, request, job in zip(found, requests, jobs, strict=True)
+        ]
+
+    def what_matters(self, answer: Prediction, request: Request) -> tuple[Alternative, ...]:
+        """`what_matters`, there."""
+        assumed = any(item.code == "default-batch" for item in answer.diagnostics)
+        return self.client.why(self._job(request), batch_assumed=assumed).matters
+
+    def run_of(
+        self, request: Request, options: RunOptions, phases: Sequence[Mapping[str, Any]] | None
+    ) -> RunPrediction:
+        """`planning.run.api.run_of`, there."""
+        stated = options.model_dump(mode="json", exclude_unset=True)
+        found = self.client.predict_run(self._job(request), phases=phases, **stated)
+        return replace(found, request=request.to_dict())
+
+    def plan(self, model: Any, **arguments: Any) -> Plan:
+        """`plan`, there."""
+        return self.client.plan(self._model(model), **_stated(arguments), **self._cluster())
+
+    def find_layouts(self, request: Request, *, fix: Sequence[str], top: int) -> LayoutSearch:
+        """`find_layouts`, there."""
+        return self.client.find_layouts(self._job(request), fix=fix, top=top)
+
+    def _job(self, request: Request) -> dict[str, Any]:
+        """The fields of a request, with models of local files as the service can have them."""
+        fields = request.to_dict()
+        if any(str(fields.get(name, "")).lower().endswith(".pt2") for name in _MODELS):
+            fields.pop("trust", None)  # of files that are loaded here
+        models = {name: self._model(getattr(request, name)) for name in _MODELS if name in fields}
+        return {**fields, **models, **self._cluster()}
+
+    def _cluster(self) -> dict[str, str]:
+        return {} if self.cluster is None else {"cluster": self.cluster}
+
+    def _model(self, model: Any) -> Any:
+        from ..workload.hf_config import is_config_source, read_config
+        from ..workload.resolve import check_named_in_data
+
+        if is_config_source(model):
+            return dict(read_config(model))
+        if not isinstance(model, str | Path):
+            return model
+        kind = _UPLOADED.get(Path(model).suffix.lower())
+        if kind is not None:
+            return _uploaded(self, Path(model), kind)
+        try:
+            check_named_in_data(model)
+        except ConfigError:
+            raise ConfigError(
+                f"The model {shown(str(model))} is code, and no code is sent to a service. The rule: a "
+                "known name, "
+                "a config.json, an .onnx or a .pt2 file. To fix: export it (torch.export.save to a .pt2 "
+                "file), or leave out --server."
+            ) from None
+        return model
+
+
+@cache
+def _uploaded(server: Server, path: Path, kind: ModelKind) -> str:
+    """The name of a file's model on a service; it is sent once."""
+    return server.client.upload_model(path, kind).name
+
+
+def _stated(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+_chosen: Server | None = None
+
+
+def choose(
+    url: str | None,
+    *,
+    cluster: str | None,
+    timeout_s: float | None,
+    command: str | None,
+    by_option: bool,
+    say: Callable[[str], None],
+) -> Server | None:
+    """Let the commands of this call ask a service; None: answer here.
+
+    Args:
+        url: Of the service.
+        cluster: Stored there.
+        timeout_s: Longest answer of it.
+        command: The one that is called.
+        by_option: Whether the address was typed, rather than taken from the environment.
+        say: Is told what a user should know.
+
+    Returns:
+        What is to be closed after the command.
+
+    Raises:
+        ConfigError: If the command answers here only, or a cluster or a time is given without a service.
+    """
+    global _chosen  # noqa: PLW0603 - what was typed before the command, for the command
+    _chosen = None
+    if not url:
+        if cluster is not None:
+            raise ConfigError(
+                "--cluster names a cluster of a service. To fix: --server URL, or leave it out."
+            )
+        if timeout_s is not None:
+            raise ConfigError("--server-timeout is of a service. To fix: --server URL, or leave it out.")
+        return None
+    if command in ASKED_OF_SERVERS:
+        _chosen = Server(url=url, say=say, cluster=cluster, timeout_s=timeout_s)
+    elif by_option:
+        raise ConfigError(
+            f"{command} does not go to a server. The rule: {', '.join(ASKED_OF_SERVERS)} do; everything "
+            "else is answered here. To fix: leave out --server."
+        )
+    elif command is not None:
+        say(f"{command} is answered here, not by the service of PRECISION_TIME_SERVER.")
+    return _chosen
+
+
+def chosen(**options: Any) -> Server | None:
+    """The service that answers this command; None where it is answered here.
+
+    Args:
+        options: Options of the command that only an answer given here has.
+
+    Raises:
+        ConfigError: If there is a service and one of them was given.
+    """
+    given = [name for name, value in options.items() if value not in (None, False)]
+    if _chosen is not None and given:
+        raise ConfigError(
+            f"--{given[0].replace('_', '-')} does not go with --server. {_HERE}. To fix: leave out one of "
+            "them."
+        )
+    return _chosen

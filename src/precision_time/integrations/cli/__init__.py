@@ -1,0 +1,1 @@
+"""Commands that meet what others run: logs, schedulers, this machine's device."""

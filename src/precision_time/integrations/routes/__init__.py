@@ -1,0 +1,1 @@
+"""Routes that schedulers ask; of the server they import `server.routing` alone."""

@@ -1,0 +1,1 @@
+"""Commands of the published predictors, campaigns and reports."""

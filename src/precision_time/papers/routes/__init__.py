@@ -1,0 +1,1 @@
+"""Routes of PredictDDL; of the server they import `server.routing` alone."""

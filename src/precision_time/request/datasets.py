@@ -1,0 +1,183 @@
+"""Dataset types, the facts of datasets, and how far apart two of them are."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ConfigError, UnknownNameError
+from ..io import packaged_toml
+from ..workload.families.tables import dataset_table, normalize
+from ..workload.workload import Workload
+
+OTHER = "other"
+"""Workloads of no type: no predictor is trained for them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DatasetFacts:
+    """What a distance between datasets is made of (papers.md 3.2)."""
+
+    name: str
+    samples: int
+    """Per epoch."""
+    classes: int
+    """Classes of a sample; of text the size of its vocabulary."""
+    elements: float
+    """Of one sample: channels x height x width, or its length."""
+    side: int | None = None
+    """Longer side of an image [pixels]."""
+    modality: str = ""
+    """image, volume, text, audio, table, graph; empty if unspecified."""
+
+    def __post_init__(self) -> None:
+        for field in ("samples", "classes", "elements"):
+            value = getattr(self, field)
+            if not (math.isfinite(value) and value > 0):
+                raise ConfigError(
+                    f"The dataset {self.name!r} has {field}={value}: nothing can be trained on it. To fix: "
+                    f"give {field} of 1 or more."
+                )
+
+    @property
+    def position(self) -> NDArray[np.float64]:
+        """Logarithms of samples, classes and elements, shape (3,)."""
+        return np.log(np.array([self.samples, self.classes, self.elements], dtype=np.float64))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DatasetType:
+    """A kind of data that one predictor is trained for."""
+
+    name: str
+    title: str
+    modality: str
+    example: DatasetFacts
+    largest_side: int | None
+    datasets: tuple[re.Pattern[str], ...]
+    tasks: tuple[re.Pattern[str], ...]
+
+
+def type_of_workload(workload: Workload) -> str:
+    """The dataset type of a workload, `OTHER` if it is of none: by its dataset, else by its task."""
+    return type_of(workload.dataset, workload.task, workload.graph.image_size)
+
+
+@cache
+def type_of(dataset: str, task: str, image_size: int | None = None) -> str:
+    """The dataset type of a dataset, or else of a task; `OTHER` if no pattern matches.
+
+    >>> type_of("imagenet-1k", "", 224), type_of("cifar10", "", 32), type_of("", "lm-pretrain")
+    ('imagenet', 'cifar', 'language-model')
+    """
+    for words, which in ((normalize(dataset), "datasets"), (task.lower(), "tasks")):
+        if not words:
+            continue
+        for kind in dataset_types().values():
+            too_large = kind.largest_side is not None and (image_size or math.inf) > kind.largest_side
+            if not too_large and any(pattern.search(words) for pattern in getattr(kind, which)):
+                return kind.name
+    return OTHER
+
+
+def known_dataset(name: str) -> DatasetFacts | None:
+    """The facts of a dataset that ships with its facts, None of any other."""
+    table = dataset_table().get(normalize(name))
+    for spelling in (normalize(name), *(() if table is None else (normalize(table.name),))):
+        if spelling in _facts():
+            return _facts()[spelling]
+    return None
+
+
+def known_dataset_names() -> tuple[str, ...]:
+    """Names of the datasets whose facts ship."""
+    return tuple(facts.name for facts in _facts().values())
+
+
+def dataset_facts(name: str, **stated: Any) -> DatasetFacts:
+    """The facts of a dataset: those stated, over those known.
+
+    Args:
+        name: Any usual spelling.
+        **stated: samples, classes, elements, side, modality; None if unspecified.
+
+    Raises:
+        UnknownNameError: If it is not known and its facts are not all stated.
+        ConfigError: If a count is not above 0.
+    """
+    given = {key: value for key, value in stated.items() if value is not None}
+    known = known_dataset(name)
+    if known is not None:
+        given = {field: getattr(known, field) for field in DatasetFacts.__slots__} | given
+    missing = {"samples", "classes", "elements"} - given.keys()
+    if missing:
+        raise UnknownNameError(
+            kind="dataset",
+            name=name,
+            known=_facts(),
+            hint=f"To fix: state its {', '.join(sorted(missing))} (elements: channels x height x width of an "
+            "image, or the length of a sequence), or use a known dataset.",
+        )
+    return DatasetFacts(**{**given, "name": name})
+
+
+def dataset_distance(first: DatasetFacts, second: DatasetFacts) -> float:
+    """Euclidean distance of two datasets in standard deviations of the known ones; 0 for equal facts.
+
+    Over the logarithms of samples, classes and elements of a sample (papers.md 3.2, with logarithms
+    because the three span decades).
+    """
+    return float(np.linalg.norm((first.position - second.position) / _deviations()))
+
+
+@cache
+def _deviations() -> NDArray[np.float64]:
+    deviations: NDArray[np.float64] = np.std([facts.position for facts in _facts().values()], axis=0)
+    return deviations
+
+
+def _file() -> Mapping[str, Any]:
+    return packaged_toml(__package__, "data/dataset_types.toml")
+
+
+@cache
+def _facts() -> Mapping[str, DatasetFacts]:
+    modalities = {row["example"]: row["modality"] for row in _file()["type"].values()}
+    found = {}
+    for name, row in _file()["dataset"].items():
+        table = dataset_table().get(normalize(name))
+        shape = row.get("shape", [])
+        is_image = len(shape) == 3 and shape[0] <= 4
+        found[normalize(name)] = DatasetFacts(
+            name=name,
+            samples=row.get("samples") or (table.samples if table is not None else None) or 0,
+            classes=row["classes"],
+            elements=float(math.prod(shape) if shape else row["length"]),
+            side=max(shape[1:]) if is_image else None,
+            modality=modalities.get(name, "image" if is_image else ""),
+        )
+    return found
+
+
+@cache
+def dataset_types() -> Mapping[str, DatasetType]:
+    """Every type by name, in the order in which they are tried."""
+    return {
+        name: DatasetType(
+            name=name,
+            title=row["title"],
+            modality=row["modality"],
+            example=_facts()[normalize(row["example"])],
+            largest_side=row.get("largest_side"),
+            datasets=tuple(re.compile(pattern) for pattern in row["datasets"]),
+            tasks=tuple(re.compile(pattern) for pattern in row["tasks"]),
+        )
+        for name, row in _file()["type"].items()
+    }
