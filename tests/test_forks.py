@@ -73,7 +73,7 @@ def go_on():
 
 thread = threading.Thread(target=go_on)
 thread.start()
-print(children(12, lambda: predict("resnet50", 12), limit_s=40.0))
+print(children(12, lambda: predict("resnet50", 12), limit_s=40.0), flush=True)
 busy = False
 thread.join()
 os._exit(0)
