@@ -20,6 +20,7 @@ from precision_time.errors import ConfigError, CorpusError, UnknownNameError
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.calibration.calibration import Calibration, as_calibration, checksum
 from precision_time.learn.calibration.fit import Calibrated, calibrate
+from precision_time.measure.campaign_steps import write_steps
 from precision_time.measure.result import TrialResult, write_results
 from precision_time.parallel.layout import Layout
 
@@ -142,9 +143,12 @@ def point(**changes: Any) -> TrialResult:
 
 
 def test_points_of_a_campaign_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "campaign.csv"
-    with path.open("w", encoding="utf-8") as file:
+    trials, path = tmp_path / "campaign.csv", tmp_path / "rows.csv"
+    with trials.open("w", encoding="utf-8") as file:
         write_results([point(), point(key="l", batch_per_worker=32, step_time_s=0.9)], file)
+    with pytest.raises(CorpusError, match="table of a campaign's trials. To fix: .*campaign export"):
+        raise CliRunner().invoke(APP, [str(trials)]).exception or AssertionError
+    write_steps(trials, path)
     done = CliRunner().invoke(APP, [str(path), "--device", "t4", "--json"])
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)
@@ -158,11 +162,7 @@ def test_points_of_a_campaign_are_read(tmp_path: Path) -> None:
 
 
 def test_files_without_points_say_so(tmp_path: Path) -> None:
-    path = tmp_path / "campaign.csv"
-    with path.open("w", encoding="utf-8") as file:
-        write_results([point(status="failed", step_time_s=None)], file)
-    with pytest.raises(CorpusError, match="holds no measured step"):
-        raise CliRunner().invoke(APP, [str(path)]).exception or AssertionError
+    path = tmp_path / "rows.csv"
     path.write_text("a,b\n1,2\n", encoding="utf-8")
     with pytest.raises(CorpusError, match="To fix"):
         read_own_steps(path)
