@@ -51,6 +51,8 @@ class StepCosts:
     seconds of the axis."""
     facts: Mapping[str, Floats]
     """Work, traffic and shares that the learned stages read."""
+    least_s: Floats
+    """Seconds below which no step is (`utilization.least_step_s`)."""
 
     @property
     def step_time_s(self) -> Floats:
@@ -82,7 +84,8 @@ def price(group: JobGroup) -> StepCosts:
     found = {**compute.terms, HOST_STALL: stall_s, **_optimizer_terms(group, local), **exposed}
     terms = {term.name: found.pop(term.name) for term in TERMS if term.name in found}
     assert not found, f"terms that cost/terms.py does not list: {sorted(found)}"
-    _keep_to_peak(group, terms)
+    least_s = least_step_s(group)
+    _keep_to_peak(least_s, terms)
     terms["straggler_s"] = _straggler_s(group, terms)
     step_s: Floats = reduce(np.add, terms.values())
     terms[DATA_STALL] = longer_of(step_s, input_s(group)) - step_s
@@ -90,16 +93,17 @@ def price(group: JobGroup) -> StepCosts:
         terms=terms,
         link_seconds=link_seconds,
         facts={**compute.facts, **_more_facts(group, compute)},
+        least_s=least_s,
     )
 
 
-def _keep_to_peak(group: JobGroup, terms: dict[str, Floats]) -> None:
+def _keep_to_peak(least_s: Floats, terms: dict[str, Floats]) -> None:
     """Lengthen the kernels where a step would do more than the peak allows.
 
     What stacks and chips reach is fitted to steps of many kinds: a stack whose short kernels are as quick as
     that has no faster matrix units.
     """
-    short_s = least_step_s(group) - reduce(np.add, terms.values())
+    short_s = least_s - reduce(np.add, terms.values())
     if (short_s > 0.0).any():
         kernels_s = reduce(np.add, (terms[name] for name in KERNEL_TERMS))
         factor = 1.0 + np.maximum(short_s, 0.0) / kernels_s

@@ -37,6 +37,8 @@ def peak_of_products(runs: PrecisionPolicy, device: Device) -> float | None:
     dtype = runs.matmul
     if dtype.value not in device.peak_flops_per_s:
         return None
+    if not runs.layers and dtype not in NARROW:
+        return peak_flops_per_s(device, dtype)
     types = {dtype, runs.activation} if dtype in NARROW else {dtype}
     of_layers = {rule.multiplied for rule in runs.layers}
     types |= {each for each in of_layers if each.value in device.peak_flops_per_s}

@@ -68,7 +68,12 @@ class PricedJobs:
         def taken(named: Mapping[str, Floats]) -> dict[str, Floats]:
             return {name: values[place : place + 1] for name, values in named.items()}
 
-        return StepCosts(terms=taken(costs.terms), link_seconds=taken(costs.link_seconds), facts={})
+        return StepCosts(
+            terms=taken(costs.terms),
+            link_seconds=taken(costs.link_seconds),
+            facts={},
+            least_s=costs.least_s[place : place + 1],
+        )
 
 
 def price_jobs(jobs: Sequence[Job]) -> PricedJobs:

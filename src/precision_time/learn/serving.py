@@ -9,7 +9,6 @@ import numpy as np
 
 from ..arrays import Floats
 from ..cost.job import Job
-from ..cost.utilization import least_step_s
 from .artifact import TrainedPredictor
 from .bounds import allowed_times, transferred
 from .priced import PricedJobs, price_jobs
@@ -80,7 +79,7 @@ def bounded_times(priced: PricedJobs, predictor: TrainedPredictor, *, coverage: 
         corrected=own,
     )
     # Trees know no peak: far from any measured run they would have steps do more than a device can.
-    least_s = np.concatenate([allowed_s[:0], *(least_step_s(each.group) for each in priced.groups)])
+    least_s = np.concatenate([allowed_s[:0], *(each.least_s for each in priced.costs)])
     return _raised(times, np.maximum(allowed_s, least_s)[rows])
 
 
