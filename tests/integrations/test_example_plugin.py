@@ -93,6 +93,8 @@ def test_device_and_stack_of_the_example_are_predicted(example: ModuleType) -> N
     job = {"model": "resnet50", "batch_size": 64, "precision": "bf16-mixed", "gpus": 4}
     theirs = predict_time(device="example 48gb", stack="example-trainer", **job)
     assert (theirs.device, theirs.stack) == ("Example-48GB", "example-trainer")
+    [said] = [item for item in theirs.diagnostics if item.code == "unmeasured-stack"]
+    assert "its kind, pytorch-eager, answers for it" in said.text
     base = predict_time(device="L40S", stack="pytorch-eager", **job)
     assert theirs.analytical_step_time_s < base.analytical_step_time_s, "twice the bandwidth"
     stack = Request.of({"device": "L40S", "stack": "example-trainer", **job}).resolve().stack
