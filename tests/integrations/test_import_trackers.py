@@ -131,7 +131,8 @@ def test_mlflow_store_gives_the_times_that_were_logged(
     paused = [step.step for step in run.steps if step.after_pause]
     assert paused == [7], "the evaluation after step 6 is told from a slow step"
     steady = run.steady()
-    assert steady is not None and steady.left_out["with an evaluation or a checkpoint"] == 1
+    # On a busy machine a sleep may be as long as a pause, too.
+    assert steady is not None and steady.left_out["with an evaluation or a checkpoint"] >= 1
     assert steady.low_s >= 0.019, "of sleeps of 20 ms"
 
 
