@@ -26,6 +26,8 @@ PARTS = ROOT / "tests" / "parts.toml"
 PYTEST = (sys.executable, "-m", "pytest", "-q")
 _COUNTED = re.compile(r"(\d+) (passed|failed|skipped|errors?)\b")
 _FAILURES = ("failed", "error", "errors")
+_FAILED_LINE = re.compile(r"^(?:FAILED|ERROR) .*$|^(?:too slow|not for CI):.*$", re.MULTILINE)
+_REASON_LINE = re.compile(r"^E   .*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +50,15 @@ class Outcome:
         if self.code and not found["failed"]:
             found["failed"] = 1
         return found
+
+    @property
+    def failures(self) -> list[str]:
+        """What failed and why, short: the end of a log is what is kept of a run elsewhere."""
+        if not self.code:
+            return []
+        reasons = [line.rstrip()[:200] for line in _REASON_LINE.findall(self.printed)[:6]]
+        named = [line[:300] for line in _FAILED_LINE.findall(self.printed)[:8]]
+        return [f"{self.name} ended with {self.code}", *(reasons + named or self.printed.splitlines()[-6:])]
 
 
 def paths_of_parts() -> dict[str, list[str]]:
@@ -76,16 +87,18 @@ def run_part(name: str, command: Sequence[str]) -> Outcome:
 def run_parts(commands: Mapping[str, Sequence[str]], at_once: int) -> int:
     """Run parts and print each when it ends, then one total; 1 if anything failed."""
     total: Counter[str] = Counter()
-    codes: list[int] = []
+    failures: list[str] = []
     with ThreadPoolExecutor(at_once) as pool:
         for future in as_completed([pool.submit(run_part, *each) for each in commands.items()]):
             done = future.result()
             total += done.counts
-            codes.append(done.code)
+            failures += done.failures
             print(f"== {done.name}: {done.wall_s:.0f} s, {done.cpu_s:.0f} s of the processor\n{done.printed}")
             sys.stdout.flush()
-    print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
-    return int(any(codes))
+    print(
+        f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped", *failures, sep="\n"
+    )
+    return int(bool(failures))
 
 
 def main(arguments: Sequence[str]) -> int:
