@@ -34,9 +34,7 @@ WORDS = ("note", "diagnostics", "remedy", "suggestions", "nearest_measurements",
 
 def figures_of(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
     """Every number of an answer, by its path."""
-    if isinstance(value, bool):
-        yield path, float(value)
-    elif isinstance(value, (int, float)):
+    if isinstance(value, (int, float)):
         yield path, float(value)
     elif isinstance(value, Mapping):
         for name, part in value.items():
