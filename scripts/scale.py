@@ -22,7 +22,7 @@ from precision_time import __version__
 from precision_time.corpus.jobs import job_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
-from precision_time.cost.job import Job, group_of_jobs
+from precision_time.cost.job import Job, Jobs
 from precision_time.cost.stacks import get_stack_profile
 from precision_time.cost.step import StepCosts, price
 from precision_time.cost.terms import EXPOSED_TERMS
@@ -179,7 +179,7 @@ def fastest(model: Model, workload: Workload, devices: int, batch_size: int, pre
 
     def best_of(layouts: Sequence[Layout]) -> list[Job]:
         jobs = [job for layout in layouts if (job := _fits(base, layout)) is not None]
-        seconds = [float(price(group_of_jobs([job])).step_time_s[0]) for job in jobs]
+        seconds = [float(price(Jobs.at(job)).step_time_s[0]) for job in jobs]
         return [jobs[index] for index in np.argsort(seconds, kind="stable")]
 
     plain = best_of(list(grid(workload, cluster, batch_size, model.seq_len, layers)))
@@ -211,7 +211,7 @@ def curve(model: Model, regime: str, precision: str) -> list[Point]:
             points.append(
                 Point(
                     job=job,
-                    costs=price(group_of_jobs([job])),
+                    costs=price(Jobs.at(job)),
                     prediction=predict_job(job, shipped_predictor(), length=RunLength()),
                 )
             )
@@ -350,7 +350,7 @@ def measured_lines(rows: Sequence[Measurement]) -> Iterator[str]:
     yield "|---|---|---|---:|---:|---:|---:|---|"
     chosen = [row for row in rows if row.model in names and row.num_devices >= _MEASURED_FROM]
     for row in sorted(chosen, key=lambda row: (row.model, row.num_devices)):
-        seconds = float(price(group_of_jobs([job_of(row)])).step_time_s[0])
+        seconds = float(price(Jobs.at(job_of(row))).step_time_s[0])
         held = folds.get(row.row_id)
         yield (
             f"| {row.model} | {row.num_devices:,} x {row.device} | {row.precision} | "

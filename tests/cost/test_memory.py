@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_time.cost.job import Job, JobGroup, Stack, TimingScope, group_of_jobs
+from precision_time.cost.job import Job, Jobs, Stack
 from precision_time.cost.memory import (
     memory_by_stage,
     memory_of,
@@ -42,15 +42,9 @@ GPT = {"hidden": 4096, "layers": 32, "heads": 32, "vocab": 51200}
 
 def group(layout, policy=ZERO, stack=PLAIN_MEGATRON, model="gpt-x", sizes=GPT, seq_len=2048, batches=None):
     workload = load_workload(model, sizes=sizes, seq_len=seq_len)
-    return JobGroup(
-        workload=workload,
-        cluster=get_cluster(device="A100-SXM4-80GB", num_devices=layout.world_size),
-        precision=policy,
-        layout=layout,
-        stack=stack,
-        scope=TimingScope.FULL_STEP,
-        micro_batch_size=np.array([layout.micro_batch_size] if batches is None else batches, dtype=float),
-    )
+    cluster = get_cluster(device="A100-SXM4-80GB", num_devices=layout.world_size)
+    job = Job(workload=workload, cluster=cluster, precision=policy, layout=layout, stack=stack)
+    return Jobs.at(job, batches or ())
 
 
 def terms(*given, **named):
@@ -383,7 +377,7 @@ def test_what_megatron_allocates_is_met_on_every_stage(published):
     # Placeholders of weight gradients, dense layers on the first stage of a mixture of experts.
     errors = {}
     for run in published.published_peaks():
-        stages = memory_by_stage(group_of_jobs([published.job_of_case(run)]))
+        stages = memory_by_stage(Jobs.at(published.job_of_case(run)))
         held = [
             sum(float(np.max(stage[name])) for name in stage if name not in {"framework", "fragmentation"})
             for stage in stages
@@ -466,8 +460,7 @@ def mildest_fits(job: Job) -> bool:
     ]
     return any(
         np.all(
-            total_bytes(memory_of(group_of_jobs([replace(job, layout=option)])))
-            <= job.cluster.device.memory_bytes
+            total_bytes(memory_of(Jobs.at(replace(job, layout=option)))) <= job.cluster.device.memory_bytes
         )
         for option in options
     )

@@ -17,7 +17,7 @@ from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
 from ..precision.policy import DType
 from ..workload.graph import OpClass, OpGraph
 from .constants import constants, measured
-from .job import JobGroup, Stack
+from .job import Jobs, Stack
 from .recompute import recomputed_shares
 from .roofline import (
     DeviceRates,
@@ -84,7 +84,7 @@ class ComputeCosts:
         return busy
 
 
-def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> ComputeCosts:
+def compute_costs(step: LoweredStep, group: Jobs, model: KernelModel) -> ComputeCosts:
     """Seconds of the kernels of one optimizer step on one device of the slowest pipeline stage.
 
     What model parallelism adds in messages is the business of the communication terms.

@@ -15,7 +15,7 @@ import numpy as np
 from ..corpus.jobs import job_of
 from ..corpus.measurement import Measurement
 from ..corpus.protocols import source_name
-from ..cost.job import Job, group_of_jobs
+from ..cost.job import Job, Jobs
 from ..cost.roofline import kernel_model_of, kernel_seconds, rates_of
 from ..executor import Executor, in_chunks
 from ..learn.table import JOB_ARRAYS, JobTable, MeasuredTable, groups_of, job_table, measured_table
@@ -259,7 +259,7 @@ def _repriced(
 def _shape_ratio(jobs: Sequence[Job]) -> Floats:
     ratio = np.ones(len(jobs))
     for indices in groups_of(jobs):
-        group = group_of_jobs([jobs[index] for index in indices])
+        group = Jobs.alike([jobs[index] for index in indices])
         device = group.cluster.device
         step = lower(group.workload.graph, group.precision, device.arch)
         samples, rates, model = group.micro_batch_size[:, None], rates_of([device]), kernel_model_of(group)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Same
-from ..cost.job import JobGroup, Stack, TimingScope
+from ..cost.job import Jobs, Stack, TimingScope
 from ..cost.roofline import KIND, WIDTHS, peak_flops_per_s
 from ..cost.stacks import kind_names, kind_of_stack, suite_names
 from ..cost.step import StepCosts
@@ -60,7 +60,7 @@ _degrees = attrgetter(*_DEGREES)
 _TINY_S = 1e-9
 
 
-def group_features(group: JobGroup, costs: StepCosts) -> tuple[tuple[str, ...], Floats]:
+def group_features(group: Jobs, costs: StepCosts) -> tuple[tuple[str, ...], Floats]:
     """Feature columns of a group of jobs.
 
     Args:

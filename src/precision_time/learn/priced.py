@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..arrays import Floats, Indices
-from ..cost.job import Job, JobGroup, group_key, group_of_jobs
+from ..cost.job import Job, Jobs, group_key
 from ..cost.step import StepCosts, price
 from .table import JobTable, group_table
 
@@ -31,9 +31,9 @@ class LikeJobs:
     """Their micro batches, each once."""
 
     @property
-    def group(self) -> JobGroup:
+    def group(self) -> Jobs:
         """What is priced."""
-        return replace(group_of_jobs([self.job]), micro_batch_size=np.array(self.batches, dtype=np.float64))
+        return Jobs.at(self.job, np.array(self.batches, dtype=np.float64))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

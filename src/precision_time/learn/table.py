@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..corpus.jobs import UnsupportedRow, job_of
 from ..corpus.measurement import Measurement
 from ..corpus.splits import configuration_groups, joined_groups
-from ..cost.job import Job, JobGroup, group_key, group_of_jobs
+from ..cost.job import Job, Jobs, group_key
 from ..cost.step import StepCosts, price
 from ..errors import NotFittedError, PrecisionTimeError
 from ..executor import Executor, in_chunks
@@ -153,7 +153,7 @@ def job_table(jobs: Sequence[Job], progress: Callable[[int], None] | None = None
     groups = groups_of(jobs)
     tables: list[JobTable] = []
     for indices in groups:
-        group = group_of_jobs([jobs[index] for index in indices])
+        group = Jobs.alike([jobs[index] for index in indices])
         tables.append(group_table(group, price(group)))
         if progress:
             progress(len(indices))
@@ -180,7 +180,7 @@ def groups_of(jobs: Sequence[Job]) -> list[list[int]]:
     return sorted(groups.values(), key=place)
 
 
-def group_table(group: JobGroup, costs: StepCosts) -> JobTable:
+def group_table(group: Jobs, costs: StepCosts) -> JobTable:
     """Features and analytical seconds of a priced group, in its order.
 
     The features of fp16 are those of bf16 where a device multiplies both at one rate: loss scaling and casts
@@ -190,7 +190,7 @@ def group_table(group: JobGroup, costs: StepCosts) -> JobTable:
     if learned == group.precision:
         names, features = group_features(group, costs)
     else:
-        as_learned = replace(group, precision=learned)
+        as_learned = Jobs.at(replace(group.shared[0], precision=learned), group.micro_batch_size)
         names, features = group_features(as_learned, price(as_learned))
     step_s, compute_s = costs.step_time_s, costs.compute_s
     return JobTable(

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Floats
-from ..cost.job import Job, group_key, group_of_jobs
+from ..cost.job import Job, Jobs, group_key
 from ..cost.memory import memory_of
 from ..cost.terms import DATA_STALL, EXPOSED_TERMS, HOST_STALL, METHOD_TERMS, TERMS
 from ..diagnostics import Diagnostics, Severity
@@ -26,7 +26,7 @@ from ..learn.bounds import forget_bounds
 from ..learn.priced import LikeJobs, price_groups
 from ..learn.serving import bounded_times
 from ..request.batch import tokens_per_sample
-from ..request.batches import SharedJob, jobs_at_batches
+from ..request.batches import jobs_at_batches
 from ..request.fields import plain_type
 from ..request.grid import Asked
 from ..request.layout import option_words, said_options
@@ -206,17 +206,18 @@ class _Answers:
             ]
             return
         if each.axis:
-            shared, refused = jobs_at_batches(request, each.axis, each.batches)
+            jobs, places, refused = jobs_at_batches(request, each.axis, each.batches)
         else:
-            shared, refused = _one(request)
+            jobs, places, refused = _one(request)
         for place, reason in refused.items():
             self._refuse(rows[place : place + 1], each, reason, place)
-        for one in shared:
-            job = one.job
-            if request.input_rate is not None:  # a known rate takes the place of the modeled feed
-                job = replace(job, stack=replace(job.stack, loader=""))
+        for job, its in zip(jobs.shared, jobs.slices(), strict=True):
+            fed = request.input_rate is not None  # a known rate takes the place of the modeled feed
             yield _Shared(
-                request=request, job=job, rows=rows[one.rows], micro_batch_size=one.micro_batch_size
+                request=request,
+                job=replace(job, stack=replace(job.stack, loader="")) if fed else job,
+                rows=rows[places[its]],
+                micro_batch_size=jobs.micro_batch_size[its],
             )
 
     def _refuse(self, rows: Any, each: Asked, error: PrecisionTimeError, place: int = 0) -> None:
@@ -245,13 +246,12 @@ class _Answers:
                 self._set(row, {"job": number, "error": str(answer)})
 
 
-def _one(request: Request) -> tuple[list[SharedJob], dict[int, PrecisionTimeError]]:
+def _one(request: Request) -> tuple[Jobs, NDArray[np.intp], dict[int, PrecisionTimeError]]:
     try:
-        job = request.resolve()
+        jobs = Jobs.of([request.resolve()])
     except PrecisionTimeError as error:
-        return [], {0: error}
-    micro = np.array([job.layout.micro_batch_size])
-    return [SharedJob(job=job, rows=np.zeros(1, dtype=np.intp), micro_batch_size=micro)], {}
+        return Jobs.together([]), np.zeros(0, dtype=np.intp), {0: error}
+    return jobs, jobs.group, {}
 
 
 def _figures_of(shared: _Shared, times: _Times, predictor: TrainedPredictor) -> dict[str, Any]:
@@ -265,7 +265,7 @@ def _figures_of(shared: _Shared, times: _Times, predictor: TrainedPredictor) -> 
     step_s = busy_s + wait_s
     low_s = np.minimum(np.maximum(times.low_s * busy_s / times.step_time_s, fed_s), step_s)
     high_s = np.maximum(times.high_s * busy_s / times.step_time_s, step_s)
-    memory = memory_of(replace(group_of_jobs([job]), micro_batch_size=micro))
+    memory = memory_of(Jobs.at(job, micro))
     needed = np.broadcast_to(np.asarray(sum(memory.values())), micro.shape)
     fits = needed - memory.get("fragmentation", 0.0) <= device.memory_bytes
     length = RunLength(

@@ -20,7 +20,7 @@ from ...parallel.layout import Checkpointing, Layout, PipelineSchedule, layers_o
 from ...parallel.schedules.registry import schedule_of
 from ...precision.policy import PrecisionPolicy
 from ..constants import constants
-from ..job import JobGroup, Stack
+from ..job import Jobs, Stack
 from .components import ModelComponents, SavedBytes, model_components
 from .states import (
     FrameworkMemory,
@@ -50,7 +50,7 @@ class _Stage:
     last: bool
 
 
-def memory_of(group: JobGroup) -> dict[str, Number]:
+def memory_of(group: Jobs) -> dict[str, Number]:
     """Named bytes on the fullest device, for every job of the group.
 
     Returns:
@@ -73,7 +73,7 @@ class _One:
 
     __slots__ = ("group", "key")
 
-    def __init__(self, group: JobGroup) -> None:
+    def __init__(self, group: Jobs) -> None:
         what = (Same(group.workload), Same(group.cluster), group.precision, group.layout, group.stack)
         self.group, self.key = group, (*what, float(group.micro_batch_size[0]))
 
@@ -89,13 +89,13 @@ def _memory_of_one(one: _One) -> dict[str, Number]:
     return _memory_of(one.group)
 
 
-def _memory_of(group: JobGroup) -> dict[str, Number]:
+def _memory_of(group: Jobs) -> dict[str, Number]:
     if group.workload.method is None:
         return _fullest_of(group)
     return with_method_memory(_fullest_of(group), group)
 
 
-def _fullest_of(group: JobGroup) -> dict[str, Number]:
+def _fullest_of(group: Jobs) -> dict[str, Number]:
     """Named bytes of the model that is trained, on the fullest device."""
     memory = _of_fullest_stages(group)
     fullest = memory.total.argmax(axis=0)
@@ -108,7 +108,7 @@ def _fullest_of(group: JobGroup) -> dict[str, Number]:
     }
 
 
-def needed_bytes(group: JobGroup) -> Floats:
+def needed_bytes(group: Jobs) -> Floats:
     """Bytes on the fullest device for every job of the group, shape (C,): the sum of `memory_of`."""
     if group.workload.method is None:
         most: Floats = _of_fullest_stages(group).total.max(axis=0)
@@ -116,14 +116,14 @@ def needed_bytes(group: JobGroup) -> Floats:
     return np.broadcast_to(total_bytes(memory_of(group)), (len(group),))
 
 
-def _of_fullest_stages(group: JobGroup) -> _StagesMemory:
+def _of_fullest_stages(group: Jobs) -> _StagesMemory:
     components, layout = _components(group), group.layout
     leading = components.kinds[0].count if len(components.kinds) > 1 else 0.0
     stages = _fullest_stages(components.num_layers, layout.pp, layout.stage_layers, leading)
     return _memory_of_stages(stages, components, group)
 
 
-def with_method_memory(found: dict[str, Number], group: JobGroup) -> dict[str, Number]:
+def with_method_memory(found: dict[str, Number], group: Jobs) -> dict[str, Number]:
     """The terms of a step with what its method holds: other models, and answers while they are written."""
     method, layout, policy = group.workload.method, group.layout, group.precision
     if method is None:
@@ -147,7 +147,7 @@ def with_method_memory(found: dict[str, Number], group: JobGroup) -> dict[str, N
     return {**found, "generation": np.maximum(cache + gathered - free, 0.0)}
 
 
-def memory_of_stages(group: JobGroup) -> tuple[StageMemory, ...]:
+def memory_of_stages(group: Jobs) -> tuple[StageMemory, ...]:
     """What every pipeline stage holds when, first to last; one entry without a pipeline."""
     components, layout = _components(group), group.layout
     stages = _stages(components.num_layers, layout.pp, layout.stage_layers)
@@ -155,7 +155,7 @@ def memory_of_stages(group: JobGroup) -> tuple[StageMemory, ...]:
     return tuple(memory.of_stage(place) for place in range(len(stages)))
 
 
-def memory_by_stage(group: JobGroup) -> tuple[dict[str, Number], ...]:
+def memory_by_stage(group: Jobs) -> tuple[dict[str, Number], ...]:
     """Named bytes of every pipeline stage, first to last; one entry without a pipeline."""
     return tuple(stage.terms() for stage in memory_of_stages(group))
 
@@ -165,7 +165,7 @@ def total_bytes(terms: Mapping[str, Number]) -> Number:
     return sum(terms.values(), 0.0)
 
 
-def _components(group: JobGroup) -> ModelComponents:
+def _components(group: Jobs) -> ModelComponents:
     stack, framework = group.stack, framework_memory(group.stack)
     compiled = stack.compiler in _COMPILERS
     return model_components(
@@ -325,9 +325,7 @@ _MOVING = ("tp", "cp", "sequence_parallel", "checkpointing", "checkpointed_share
 _holding, _moving = attrgetter(*_HOLDING), attrgetter(*_MOVING)
 
 
-def _memory_of_stages(
-    stages: tuple[_Stage, ...], components: ModelComponents, group: JobGroup
-) -> _StagesMemory:
+def _memory_of_stages(stages: tuple[_Stage, ...], components: ModelComponents, group: Jobs) -> _StagesMemory:
     """What stages hold; layouts that differ in the batch and the schedule share most of it."""
     layout, framework = group.layout, framework_memory(group.stack)
     what = (Same(stages), Same(components), Same(group.precision), Same(group.stack))

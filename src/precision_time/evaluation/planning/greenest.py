@@ -9,7 +9,7 @@ import numpy as np
 
 from ...corpus.jobs import job_of
 from ...corpus.measurement import Measurement
-from ...cost.job import Job, group_of_jobs
+from ...cost.job import Job, Jobs
 from ...cost.step import price
 from ...papers.contract import Floats
 from ...planning.energy.power import device_power_w
@@ -69,7 +69,7 @@ def _scores(kept: Alternatives) -> Mapping[str, Floats]:
     """Joules per sample as expected: predicted time times the power that it implies."""
     plain = scores(kept, money=False)
     jobs = [job_of(item) for item in kept.runs]
-    terms = [price(group_of_jobs([job])).terms for job in jobs]
+    terms = [price(Jobs.at(job)).terms for job in jobs]
 
     def joules(name: str) -> Floats:
         step_s = kept.predicted_s[PREDICTED[name]]

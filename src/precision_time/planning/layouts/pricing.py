@@ -11,7 +11,7 @@ from operator import attrgetter
 import numpy as np
 
 from ...arrays import Floats, Indices
-from ...cost.job import Job, group_of_jobs
+from ...cost.job import Job, Jobs
 from ...cost.step import price, shared_and_bubble_s
 from ...executor import Executor, in_chunks
 from ...learn.priced import on_reference
@@ -65,7 +65,7 @@ def _priced(problem: Problem, layout: Layout) -> Priced:
 
 
 def _table_of(job: Job) -> JobTable:
-    group = group_of_jobs([job])
+    group = Jobs.at(job)
     return group_table(group, price(group))
 
 
