@@ -34,12 +34,8 @@ from precision_time.parallel.layout import Checkpointing, Layout, PipelineSchedu
 from precision_time.parallel.shape import model_shape
 from precision_time.parallel.validation import check_model_layout
 from precision_time.precision.catalog import get_policy
+from precision_time.predict.answer import answer, model_flops_utilization
 from precision_time.predict.prediction import Prediction
-from precision_time.predict.predictor import (
-    RunLength,
-    model_flops_utilization,
-    predict_job,
-)
 from precision_time.predict.remedies import memory_of_job
 from precision_time.workload.resolve import load_workload
 from precision_time.workload.workload import Workload
@@ -212,7 +208,7 @@ def curve(model: Model, regime: str, precision: str) -> list[Point]:
                 Point(
                     job=job,
                     costs=price(Jobs.at(job)),
-                    prediction=predict_job(job, shipped_predictor(), length=RunLength()),
+                    prediction=answer(Jobs.of([job]), shipped_predictor()).prediction(0),
                 )
             )
     return points

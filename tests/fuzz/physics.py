@@ -29,7 +29,7 @@ from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.serving import predict_step_times
 from precision_time.precision.policy import DType
 from precision_time.precision.support import supported_precisions
-from precision_time.predict.predictor import model_flops_utilization
+from precision_time.predict.answer import model_flops_utilization
 from precision_time.render.table import columns_of, markdown_lines
 from precision_time.request.request import Request
 

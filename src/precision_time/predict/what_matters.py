@@ -163,7 +163,7 @@ def _jobs(
 
 
 def _batch_assumed(prediction: Prediction) -> bool:
-    return any(item.code == "default-batch" for item in prediction.diagnostics)
+    return any(item.code == "default-batch" for item in prediction.remarks)
 
 
 def _applies(row: Mapping[str, Any], request: Request, base: Job, prediction: Prediction) -> bool:
@@ -171,7 +171,7 @@ def _applies(row: Mapping[str, Any], request: Request, base: Job, prediction: Pr
     if given & set(row.get("unless", ())):
         return False
     if "read_as" in row:
-        if all(item.code != row["read_as"] for item in prediction.diagnostics):
+        if all(item.code != row["read_as"] for item in prediction.remarks):
             return False
     elif row["field"] in given:
         return False

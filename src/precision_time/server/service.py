@@ -12,6 +12,8 @@ from starlette.requests import Request as HttpRequest
 
 from ..learn.artifact import chosen_predictor
 from ..predict.api import predict
+from ..predict.prediction import Prediction
+from ..request.request import Request
 from .answered import Answered
 from .batching import Predictions
 from .clusters import ReadyPoints, cluster_fields
@@ -27,6 +29,11 @@ if TYPE_CHECKING:
 _Part = TypeVar("_Part")
 
 
+def _whole(request: Request) -> Prediction:
+    """An answer with all its words, the remedy included: whoever waits for it reads them."""
+    return predict(request).whole()
+
+
 class Service:
     """What one worker process holds; everything that must outlive it is in the store."""
 
@@ -36,7 +43,7 @@ class Service:
         # Apart from long work, behind which it would wait.
         self._remedies = LongWork(processes=1, time_limit_s=settings.time_limit_s)
         self.predictions = Predictions(
-            partial(self._remedies.run, predict), time_limit_s=settings.time_limit_s
+            partial(self._remedies.run, _whole), time_limit_s=settings.time_limit_s
         )
         self.long_work = LongWork(processes=settings.processes, time_limit_s=settings.time_limit_s)
         self.uploads = Uploads(settings, store)

@@ -13,7 +13,7 @@ from ...cost.job import Job, Jobs
 from ...cost.step import price
 from ...papers.contract import Floats
 from ...planning.energy.power import device_power_w
-from ...predict.predictor import model_flops_utilization
+from ...predict.answer import model_flops_utilization
 from ...render.document import Section
 from ...render.table import CellValue, Table, columns_of
 from .alternatives import Alternatives, Group, groups_by, of_some, training
