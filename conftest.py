@@ -27,12 +27,13 @@ os.environ.setdefault("KERAS_BACKEND", "torch")  # what is installed; Keras asks
 # Ray keeps its token in the home folder, and every test has another one: a second Ray would not start.
 os.environ.setdefault("RAY_AUTH_TOKEN", "0123456789abcdef" * 4)
 _tests = count()
-SLOW = Path(__file__).with_name("slow.toml")
+ROOT = Path(__file__).parent
+SLOW = ROOT / "tests" / "slow.toml"
 MOST_S = 3.0
 """CPU-seconds of a test, its fixtures and its processes: one that takes longer has a line in slow.toml."""
 NOISE = 4.0
 """CPU-seconds of a test over those it is allowed on this machine, at most."""
-SKIPS = tomllib.loads(Path(__file__).with_name("skips.toml").read_text(encoding="utf-8"))
+SKIPS = tomllib.loads((ROOT / "tests" / "skips.toml").read_text(encoding="utf-8"))
 _took_s = pytest.StashKey[dict[str, float]]()
 
 
@@ -118,9 +119,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collect_file() -> Iterator[Any]:
-    """Test files have no doctests: looking for them takes seconds per worker."""
+def pytest_collect_file(file_path: Path) -> Iterator[Any]:
+    """Doctests are in the sources alone; a file without one is not imported to look for some.
+
+    Either takes seconds per worker, longer than to run them all.
+    """
     found = yield
+    if file_path.is_relative_to(ROOT) and "src" in file_path.relative_to(ROOT).parts:
+        has_one = file_path.suffix == ".py" and ">>> " in file_path.read_text(encoding="utf-8")
+        return found if has_one else []
     return [each for each in found if not isinstance(each, DoctestModule)]
 
 
@@ -142,8 +149,8 @@ def _served(folder: Path, **settings: Any) -> Iterator[str]:
     """Host and port of a service in a thread of this process, with a store of its own."""
     import uvicorn
 
-    from precision_time.server.app import create_app
-    from precision_time.server.settings import Settings
+    from precision_time_server.app import create_app
+    from precision_time_server.settings import Settings
 
     app = create_app(Settings.of({"store": f"sqlite:///{folder / 'service.sqlite'}", **settings}))
     with socket.socket() as taken:

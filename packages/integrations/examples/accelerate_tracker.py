@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from precision_time.online.accelerate import EtaTracker
+from precision_time_integrations.online.accelerate import EtaTracker
 
 EPOCHS = 2
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from precision_time.integrations.batch_size import find_batch_size, predicted_batch_size
+from precision_time_integrations.batch_size import find_batch_size, predicted_batch_size
 
 request = {"model": "vgg16", "device": "V100-SXM2-16GB", "precision": "fp32"}
 print(f"predicted: {predicted_batch_size(request)}")

@@ -12,7 +12,7 @@ os.environ["DS_ACCELERATOR"] = "cpu"
 import deepspeed
 import torch
 
-from precision_time.online.deepspeed import track
+from precision_time_integrations.online.deepspeed import track
 
 # One process exchanges nothing: without this DeepSpeed compiles its exchange between processes for a minute.
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False

@@ -1,7 +1,7 @@
 """Hugging Face Trainer: the remaining time in its progress bar, its logs and trainer_state.json."""
 
 # First: transformers imports torchvision, which does not load beside a torch of another build without this.
-from precision_time.online.transformers import EtaCallback
+from precision_time_integrations.online.transformers import EtaCallback
 
 # isort: split
 import torch

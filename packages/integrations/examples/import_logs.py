@@ -6,7 +6,7 @@ one V100 (karpathy/nanoGPT, issue 215). What a log does not say of the job is st
 
 from pathlib import Path
 
-from precision_time.integrations.importers.api import import_runs, measured_runs, write_measurements
+from precision_time_integrations.importers.api import import_runs, measured_runs, write_measurements
 
 MEGATRON = """\
 using world size: 16, data-parallel size: 4, tensor-model-parallel size: 4, pipeline-model-parallel size: 1

@@ -12,7 +12,7 @@ import mlflow
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
-from precision_time.integrations.importers.api import import_runs
+from precision_time_integrations.importers.api import import_runs
 
 settings = {
     "per_device_train_batch_size": 64,

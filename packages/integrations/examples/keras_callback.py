@@ -6,7 +6,7 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 import keras
 import numpy as np
 
-from precision_time.online.keras import EtaCallback
+from precision_time_integrations.online.keras import EtaCallback
 
 images, labels = np.random.rand(1280, 28, 28, 1), np.random.randint(0, 10, 1280)
 model = keras.Sequential(

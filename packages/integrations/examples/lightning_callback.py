@@ -1,7 +1,7 @@
 """Lightning: the remaining time in the progress bar and in the loggers."""
 
 # First: lightning imports torchvision, which does not load beside a torch of another build without this.
-from precision_time.online.lightning import EtaCallback
+from precision_time_integrations.online.lightning import EtaCallback
 
 # isort: split
 import csv

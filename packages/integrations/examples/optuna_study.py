@@ -3,8 +3,8 @@
 import optuna
 import torch
 
-from precision_time.integrations.optuna import DeadlinePruner, Predictions, distributions, report_eta
-from precision_time.online.monitor import RunMonitor
+from precision_time_integrations.online.monitor import RunMonitor
+from precision_time_integrations.optuna import DeadlinePruner, Predictions, distributions, report_eta
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 

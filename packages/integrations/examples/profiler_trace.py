@@ -10,7 +10,7 @@ import time
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from precision_time.integrations.importers.api import import_runs
+from precision_time_integrations.importers.api import import_runs
 
 model = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 1))
 optimizer = torch.optim.AdamW(model.parameters())

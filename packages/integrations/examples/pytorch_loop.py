@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from precision_time.online.pytorch import track
+from precision_time_integrations.online.pytorch import track
 
 torch.manual_seed(0)
 model = nn.Sequential(

@@ -7,8 +7,8 @@ import torch
 from ray.train import RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer, prepare_model
 
-from precision_time.online.pytorch import track
-from precision_time.online.ray_train import EtaCallback, report
+from precision_time_integrations.online.pytorch import track
+from precision_time_integrations.online.ray_train import EtaCallback, report
 
 
 def train(config: dict) -> None:

@@ -8,7 +8,7 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 import ray
 from ray import tune
 
-from precision_time.integrations.ray_tune import DeadlineScheduler
+from precision_time_integrations.ray_tune import DeadlineScheduler
 
 EPOCHS = 20
 

@@ -6,8 +6,8 @@ import sys
 import torch
 
 import precision_time
-from precision_time.online.offer import own_runs
-from precision_time.online.pytorch import track
+from precision_time_integrations.online.offer import own_runs
+from precision_time_integrations.online.pytorch import track
 
 model = torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -3,9 +3,9 @@
 from pathlib import Path
 from types import SimpleNamespace
 
-from precision_time.integrations.job_files import estimate_file
-from precision_time.integrations.skypilot import time_estimator
 from precision_time.io import read_yaml
+from precision_time_integrations.job_files import estimate_file
+from precision_time_integrations.skypilot import time_estimator
 
 path = Path(__file__).with_suffix(".yaml")
 for job in estimate_file(path):

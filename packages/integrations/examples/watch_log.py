@@ -7,8 +7,8 @@ import subprocess
 import sys
 import time
 
-from precision_time.integrations.watch.follow import Follower
-from precision_time.integrations.watch.log_watch import LogWatch
+from precision_time_integrations.watch.follow import Follower
+from precision_time_integrations.watch.log_watch import LogWatch
 
 TRAINER = """
 import datetime, time

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from precision_time.errors import ConfigError
-from precision_time.integrations.batch_size import (
+from precision_time.predict.api import predict_time
+from precision_time_integrations.batch_size import (
     find_batch_size,
     is_out_of_memory,
     predicted_batch_size,
 )
-from precision_time.predict.api import predict_time
 
 BERT_LIMITS = {
     "bert-base-uncased": {64: 64, 128: 32, 256: 16, 320: 14, 384: 12, 512: 6},
@@ -33,7 +33,7 @@ VGG16_GIB = {4.0: 3.00, 64.0: 7.06}
 @pytest.fixture(autouse=True)
 def _nothing_to_give_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """These steps leave nothing behind, and looking for it takes most of the time."""
-    monkeypatch.setattr("precision_time.integrations.batch_size.clear_memory", lambda: None)
+    monkeypatch.setattr("precision_time_integrations.batch_size.clear_memory", lambda: None)
 
 
 def bert(model: str, tokens: int) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def test_the_errors_of_libraries_are_known() -> None:
 
 
 def test_accelerate_begins_at_the_prediction() -> None:
-    from precision_time.integrations.batch_size import accelerate_batch_size
+    from precision_time_integrations.batch_size import accelerate_batch_size
 
     tried = []
     request = {"model": "vgg16", "device": "V100-SXM2-16GB", "precision": "fp32"}
@@ -159,7 +159,7 @@ def _collected() -> Iterator[None]:
 def test_lightning_begins_at_the_prediction(mode: str, tmp_path: Any) -> None:
     import torch
 
-    from precision_time.integrations.lightning_batch_size import PredictedBatchSizeFinder
+    from precision_time_integrations.lightning_batch_size import PredictedBatchSizeFinder
 
     from lightning.pytorch import LightningModule, Trainer  # isort: skip - torchvision is mended first
     from lightning.pytorch.callbacks import BatchSizeFinder  # isort: skip

@@ -11,10 +11,10 @@ import pytest
 
 from precision_time.cli.main import main
 from precision_time.errors import ConfigError
-from precision_time.integrations import dstack, skypilot
-from precision_time.integrations.estimate import JobEstimate, estimate_job
-from precision_time.integrations.job_files import estimate_file
 from precision_time.planning.money.offers import Market, offers
+from precision_time_integrations import dstack, skypilot
+from precision_time_integrations.estimate import JobEstimate, estimate_job
+from precision_time_integrations.job_files import estimate_file
 
 TORCHRUN = (
     "torchrun --nnodes=$SKYPILOT_NUM_NODES --nproc_per_node=$SKYPILOT_NUM_GPUS_PER_NODE run_mlm.py "

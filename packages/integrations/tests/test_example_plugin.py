@@ -24,14 +24,14 @@ from precision_time.cli import main as root
 from precision_time.cost import stacks
 from precision_time.errors import UnknownNameError
 from precision_time.hardware import device_table
-from precision_time.integrations.importers.api import import_runs
 from precision_time.learn.table import job_table
-from precision_time.online import trainers
-from precision_time.papers import registry
-from precision_time.papers.testing import TablePredictorSuite
 from precision_time.request.request import Request
+from precision_time_integrations.importers.api import import_runs
+from precision_time_integrations.online import trainers
+from precision_time_papers import registry
+from precision_time_papers.testing import TablePredictorSuite
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "plugin"
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "plugin"
 NAME = "precision_time_example_plugin"
 CACHES = [
     *(getattr(device_table, name) for name in ("_file", "_devices", "_named", "_spellings", "_resolve")),
@@ -150,7 +150,7 @@ def test_names_are_listed_and_completed(
 ) -> None:
     from precision_time.cli.main import main
     from precision_time.cli.options import complete_device, complete_stack
-    from precision_time.papers.cli.report import complete_predictor
+    from precision_time_papers.cli.report import complete_predictor
 
     monkeypatch.setenv("COLUMNS", "160")
 
@@ -185,14 +185,14 @@ def test_names_are_listed_and_completed(
         ("predictors", "GIVEN = ['ours']", "no PredictorEntry"),
         (
             "predictors",
-            "from precision_time.papers.registry import PREDICTORS\nGIVEN = PREDICTORS['ours']",
+            "from precision_time_papers.registry import PREDICTORS\nGIVEN = PREDICTORS['ours']",
             "there is a predictor",
         ),
         ("predictors", "raise SystemError('broken')", "SystemError: broken"),
         ("trainers", "GIVEN = [1]", "no TrainerAdapter"),
         (
             "trainers",
-            "from precision_time.online.trainers import _BUILT_IN\nGIVEN = _BUILT_IN['keras']",
+            "from precision_time_integrations.online.trainers import _BUILT_IN\nGIVEN = _BUILT_IN['keras']",
             "there is an adapter",
         ),
     ],
@@ -247,9 +247,9 @@ def test_example_installs_without_a_network(tmp_path: Path) -> None:
 import json
 from precision_time.cost.stacks import stack_names
 from precision_time.hardware.catalog import known_device_names
-from precision_time.integrations.importers.registry import importers
-from precision_time.online.trainers import trainer_adapters
-from precision_time.papers.registry import PREDICTORS
+from precision_time_integrations.importers.registry import importers
+from precision_time_integrations.online.trainers import trainer_adapters
+from precision_time_papers.registry import PREDICTORS
 formats = [each.name for each in importers()]
 names = (known_device_names(), stack_names(), PREDICTORS, formats, trainer_adapters())
 print(json.dumps([sorted(name for name in group if 'xample' in name or 'median' in name) for group in names]))

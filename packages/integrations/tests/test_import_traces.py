@@ -20,12 +20,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_time.errors import CorpusError
-from precision_time.integrations.importers import kineto, nsight
-from precision_time.integrations.importers.bounded import JsonStream
-from precision_time.integrations.importers.comparison import compared_terms
-from precision_time.integrations.importers.registry import importer_of
-from precision_time.integrations.importers.spans import GROUPS, Spans, kind_of_kernel, merged, step_windows
 from precision_time.predict.api import predict_time
+from precision_time_integrations.importers import kineto, nsight
+from precision_time_integrations.importers.bounded import JsonStream
+from precision_time_integrations.importers.comparison import compared_terms
+from precision_time_integrations.importers.registry import importer_of
+from precision_time_integrations.importers.spans import GROUPS, Spans, kind_of_kernel, merged, step_windows
 
 DATA = Path(__file__).parent / "data"
 

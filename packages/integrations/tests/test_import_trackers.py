@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from precision_time.errors import CorpusError
-from precision_time.integrations.importers import (
+from precision_time_integrations.importers import (
     bounded,
     deepspeed,
     kineto,
@@ -24,11 +24,11 @@ from precision_time.integrations.importers import (
     tensorboard,
     wandb,
 )
-from precision_time.integrations.importers.contract import ImportedRun, Importer
-from precision_time.integrations.importers.curves import Curve, Point, steps_of_curves
-from precision_time.integrations.importers.parameters import fields_of_parameters
-from precision_time.integrations.importers.registry import importer_of, known_importer
-from precision_time.integrations.importers.wire import leveldb_records, message, tf_records
+from precision_time_integrations.importers.contract import ImportedRun, Importer
+from precision_time_integrations.importers.curves import Curve, Point, steps_of_curves
+from precision_time_integrations.importers.parameters import fields_of_parameters
+from precision_time_integrations.importers.registry import importer_of, known_importer
+from precision_time_integrations.importers.wire import leveldb_records, message, tf_records
 
 STEPS = 12
 SETTINGS = {
@@ -109,7 +109,7 @@ def mlflow_wrote(uri: str, folder: Path) -> None:
             "mlflow.db",
             "mlflow-sqlite",
             marks=pytest.mark.nightly(
-                covered_by="tests/integrations/test_import_trackers.py::"
+                covered_by="packages/integrations/tests/test_import_trackers.py::"
                 "test_mlflow_store_gives_the_times_that_were_logged[file:./mlruns-mlruns-mlflow]"
             ),
         ),  # fmt: skip

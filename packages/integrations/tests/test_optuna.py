@@ -10,17 +10,17 @@ import optuna
 import pytest
 
 from precision_time.errors import ConfigError
-from precision_time.integrations.optuna import (
+from precision_time.predict.prediction import Interval
+from precision_time_integrations.online.eta import Eta
+from precision_time_integrations.online.monitor import RunMonitor
+from precision_time_integrations.optuna import (
     DeadlinePruner,
     Predictions,
     distributions,
     layout_fields,
     report_eta,
 )
-from precision_time.integrations.trials import TrialPredictions, best_possible, least_remaining_s
-from precision_time.online.eta import Eta
-from precision_time.online.monitor import RunMonitor
-from precision_time.predict.prediction import Interval
+from precision_time_integrations.trials import TrialPredictions, best_possible, least_remaining_s
 
 BERT = {
     "model": "bert-base",

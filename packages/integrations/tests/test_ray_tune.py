@@ -11,17 +11,18 @@ from typing import Any
 import pytest
 
 from precision_time.errors import ConfigError
-from precision_time.integrations.trials import TrialPredictions
+from precision_time_integrations.trials import TrialPredictions
+from surface import SOURCES
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore"),  # Ray's own, about its own dashboards and futures
 ]
-SOURCE = str(Path(__file__).resolve().parents[2] / "src")
+SOURCE = os.pathsep.join(map(str, SOURCES.values()))
 
 
 def scheduler(**options: Any) -> Any:
-    from precision_time.integrations.ray_tune import DeadlineScheduler
+    from precision_time_integrations.ray_tune import DeadlineScheduler
 
     found = DeadlineScheduler(**options)
     found.set_search_properties("loss", "min")
@@ -91,8 +92,8 @@ def test_wrong_limits_are_refused(options: dict[str, Any]) -> None:
 
 
 def test_a_real_search_with_asha(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from precision_time.integrations.ray_tune import DeadlineScheduler
     from precision_time.ray_executor import ray_session
+    from precision_time_integrations.ray_tune import DeadlineScheduler
 
     from ray import tune  # isort: skip - after Ray is told to send no statistics
 

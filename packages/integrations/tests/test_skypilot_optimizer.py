@@ -16,12 +16,13 @@ from pathlib import Path
 import pytest
 
 from precision_time.planning.money.offers import offers
+from surface import SOURCES
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(find_spec("sky") is None, reason="skypilot is not installed"),
 ]
-SOURCE = str(Path(__file__).resolve().parents[2] / "src")
+SOURCE = os.pathsep.join(map(str, SOURCES.values()))
 NAMES = {
     "A100-SXM4-80GB": "A100-80GB", "H100-SXM5-80GB": "H100", "V100-SXM2-16GB": "V100", "A10": "A10",
     "A6000": "A6000",
@@ -31,7 +32,7 @@ import json, sys
 import sky
 from sky import clouds, optimizer
 from sky.utils.common import OptimizeTarget
-from precision_time.integrations.skypilot import time_estimator
+from precision_time_integrations.skypilot import time_estimator
 
 optimizer.sky_check.get_cached_enabled_clouds_or_refresh = lambda *_, **__: [clouds.Lambda()]
 choices = ["V100:8", "A100-80GB:8", "H100:8", "A10:1", "A6000:4"]

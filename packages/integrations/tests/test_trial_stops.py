@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from precision_time.integrations.trials import least_remaining_s, risk_of_check
-from precision_time.online.monitor import RunMonitor
+from precision_time_integrations.online.monitor import RunMonitor
+from precision_time_integrations.trials import least_remaining_s, risk_of_check
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))
 
 from eta_series import Series, read_series  # noqa: E402
 

@@ -10,9 +10,9 @@ import pytest
 
 from precision_time.cli.main import main
 from precision_time.errors import CorpusError
-from precision_time.integrations.cli import watch as command
-from precision_time.integrations.watch.follow import Follower
-from precision_time.integrations.watch.log_watch import LogWatch, State
+from precision_time_integrations.cli import watch as command
+from precision_time_integrations.watch.follow import Follower
+from precision_time_integrations.watch.log_watch import LogWatch, State
 
 from .importers.logs import LOGS, MEGATRON_OLD, TORCHTITAN
 

@@ -7,16 +7,16 @@ import pytest
 
 from precision_time.errors import ConfigError
 from precision_time.learn.table import JobTable, MeasuredTable
-from precision_time.papers.contract import FeatureTable, JobViews
-from precision_time.papers.driple import (
+from precision_time.workload.graph import Node, OpClass, OpGraph
+from precision_time.workload.resolve import load_workload
+from precision_time_papers.contract import FeatureTable, JobViews
+from precision_time_papers.driple import (
     _CLUSTER,
     _LINKS,
     SUPER_NODES,
     DripleLike,
     static_graphs,
 )
-from precision_time.workload.graph import Node, OpClass, OpGraph
-from precision_time.workload.resolve import load_workload
 
 NAMES = (*_CLUSTER, *_LINKS)
 N = 240

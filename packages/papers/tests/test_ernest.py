@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from precision_time.errors import ConfigError
-from precision_time.papers.ernest import (
+from precision_time_papers.ernest import (
     BUDGET,
     Ernest,
     chosen_points,
@@ -16,7 +16,7 @@ from precision_time.papers.ernest import (
     optimal_weights,
     small_shares,
 )
-from precision_time.papers.per_job import STEPS_PER_RUN, Configurations, MeasurementBudget
+from precision_time_papers.per_job import STEPS_PER_RUN, Configurations, MeasurementBudget
 
 EXAMPLE = np.array(
     [

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from precision_time.papers.optimus import (
+from precision_time_papers.optimus import (
     Optimus,
     all_reduce_terms,
     non_negative,
     spread_over_workers,
 )
-from precision_time.papers.per_job import Configurations, MeasurementBudget
+from precision_time_papers.per_job import Configurations, MeasurementBudget
 
 
 def offered_configurations() -> Configurations:

@@ -10,14 +10,14 @@ from precision_time.corpus.measurement import Measurement
 from precision_time.errors import ConfigError
 from precision_time.learn.stages import DEFAULT_SETTINGS
 from precision_time.learn.table import JobTable, MeasuredTable
-from precision_time.papers.contract import FeatureTable, JobViews, column
-from precision_time.papers.daydream import DaydreamWhatIf, what_if
-from precision_time.papers.flops_regression import FlopsRegression
-from precision_time.papers.formulas import Formulas
-from precision_time.papers.paleo import PaleoLike, compute_s, sync_s
-from precision_time.papers.precision_aware import PrecisionAware
-from precision_time.papers.roofline import RooflineOnly, bound_s
 from precision_time.workload.graph import PRODUCT_CLASSES
+from precision_time_papers.contract import FeatureTable, JobViews, column
+from precision_time_papers.daydream import DaydreamWhatIf, what_if
+from precision_time_papers.flops_regression import FlopsRegression
+from precision_time_papers.formulas import Formulas
+from precision_time_papers.paleo import PaleoLike, compute_s, sync_s
+from precision_time_papers.precision_aware import PrecisionAware
+from precision_time_papers.roofline import RooflineOnly, bound_s
 
 N = 200
 SETTINGS = {

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from precision_time.server.app import create_app
-from precision_time.server.settings import Settings
+from precision_time_server.app import create_app
+from precision_time_server.settings import Settings
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,8 @@
-// The page's own logic, without a browser: node --test runs this, and tests/server/test_page.py runs node.
+// The page's own logic, without a browser: node --test runs this, and packages/server/tests/test_page.py runs node.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-const PAGE = new URL("../../src/precision_time/server/page/", import.meta.url);
+const PAGE = new URL("../../packages/server/src/precision_time_server/page/", import.meta.url);
 const load = (name) => import(new URL(name, PAGE).href);
 const { decode, encode } = await load("share.js");
 const { askOf, configOf, countsAround, layoutOf, planOf, scalingOf, sizesOf, valueOf } = await load("job.js");

@@ -18,10 +18,10 @@ from precision_time.errors import ConfigError
 from precision_time.predict import anchors as anchors_module
 from precision_time.predict.anchors import Anchor
 from precision_time.request.request import Request
-from precision_time.server import batching, bodies, uploads
-from precision_time.server.app import create_app
-from precision_time.server.problems import BadRequestError
-from precision_time.server.settings import Settings
+from precision_time_server import batching, bodies, uploads
+from precision_time_server.app import create_app
+from precision_time_server.problems import BadRequestError
+from precision_time_server.settings import Settings
 
 JSON = {"content-type": "application/json"}
 PREDICT = "/v1/predictions"

@@ -21,12 +21,12 @@ import pytest
 import torch
 
 from precision_time.errors import CaptureError, PrecisionTimeError
-from precision_time.server.capture import child, process
-from precision_time.server.capture.answer import graph_of
-from precision_time.server.capture.kinds import UPLOAD, document_of
-from precision_time.server.capture.process import CaptureLimits, capture_upload
 from precision_time.workload.graph import OpGraph
 from precision_time.workload.resolve import load_workload
+from precision_time_server.capture import child, process
+from precision_time_server.capture.answer import graph_of
+from precision_time_server.capture.kinds import UPLOAD, document_of
+from precision_time_server.capture.process import CaptureLimits, capture_upload
 
 USUAL = CaptureLimits(memory_bytes=6 * 2**30, time_s=60.0)
 BATCH, WIDE, NARROW = 8, 32, 16
@@ -197,7 +197,7 @@ HOSTILE_PROGRAMS: dict[str, tuple[Callable[[], bytes], str]] = {
 
 @pytest.mark.parametrize("case", HOSTILE_PROGRAMS)
 def test_hostile_program_is_refused(case: str, tmp_path: Path) -> None:
-    from precision_time.server.capture.program import capture_program
+    from precision_time_server.capture.program import capture_program
 
     make, says = HOSTILE_PROGRAMS[case]
     file = tmp_path / "model.pt2"
@@ -210,7 +210,7 @@ def test_hostile_program_is_refused(case: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("batch", [{"as_int": BATCH}, open_size(BATCH)], ids=["fixed", "open"])
 def test_program_is_read_without_unpickling(batch: Mapping[str, Any], tmp_path: Path) -> None:
-    from precision_time.server.capture.program import capture_program
+    from precision_time_server.capture.program import capture_program
 
     evil = pickle.dumps(Evil(tmp_path / "was unpickled"))
     file = tmp_path / "model.pt2"
@@ -292,8 +292,8 @@ HOSTILE_ONNX: dict[str, tuple[Callable[[], bytes], str]] = {
 
 @pytest.mark.parametrize("case", HOSTILE_ONNX)
 def test_hostile_onnx_is_refused_before_it_is_inferred(case: str, tmp_path: Path) -> None:
-    from precision_time.server.capture.onnx_checks import check_onnx
     from precision_time.workload.capture.onnx_graph import capture_onnx
+    from precision_time_server.capture.onnx_checks import check_onnx
 
     make, says = HOSTILE_ONNX[case]
     file = tmp_path / "model.onnx"

@@ -13,7 +13,7 @@ import pytest
 from precision_time import predict_time
 from precision_time.cost.terms import METHOD_TERMS, TERMS
 
-CHARTS = Path(__file__).parents[2] / "src/precision_time/server/page/charts"
+CHARTS = Path(__file__).parents[1] / "src/precision_time_server/page/charts"
 NODE = shutil.which("node")
 pytestmark = pytest.mark.skipif(NODE is None, reason="node is not installed")
 

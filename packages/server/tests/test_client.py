@@ -32,8 +32,8 @@ from precision_time import (
 from precision_time.errors import ConfigError, LayoutError, MissingExtraError, ServerError, UnknownNameError
 from precision_time.predict.prediction import Prediction
 from precision_time.predict.predictions import Predictions, Skipped
-from precision_time.server.app import create_app
-from precision_time.server.settings import Settings
+from precision_time_server.app import create_app
+from precision_time_server.settings import Settings
 
 URL = "http://service.example:8400"
 JOB: dict[str, Any] = {
@@ -82,8 +82,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder: Path = tmp_path_factory.mktemp("service")
     code = (
         "import socket, sys, uvicorn\n"
-        "from precision_time.server.app import create_app\n"
-        "from precision_time.server.settings import Settings\n"
+        "from precision_time_server.app import create_app\n"
+        "from precision_time_server.settings import Settings\n"
         "taken = socket.socket(); taken.bind(('127.0.0.1', 0)); taken.listen()\n"
         "print(taken.getsockname()[1], flush=True)\n"
         "app = create_app(Settings.of({'store': sys.argv[1], 'tokens': 'secret'}))\n"

@@ -13,9 +13,9 @@ from starlette.testclient import TestClient
 
 from precision_time import predict_time
 from precision_time.learn.calibration.calibration import Calibration, checksum
-from precision_time.server.app import create_app
-from precision_time.server.defaults import joined
-from precision_time.server.settings import Settings
+from precision_time_server.app import create_app
+from precision_time_server.defaults import joined
+from precision_time_server.settings import Settings
 
 FIELDS = {"device": "A100-SXM4-80GB", "gpus": 8, "network": "400g-ib", "stack": "megatron"}
 JOB = {"model": "resnet50", "batch_size": 64, "precision": "bf16-mixed"}

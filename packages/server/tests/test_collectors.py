@@ -16,10 +16,10 @@ from starlette.testclient import TestClient
 
 from precision_time.cli.main import main
 from precision_time.errors import ConfigError, ServerError
-from precision_time.papers.cli.collect import keep_reporting, local_report
-from precision_time.papers.routes.collectors import ServerReport
-from precision_time.server.app import create_app
-from precision_time.server.settings import Settings
+from precision_time_papers.cli.collect import keep_reporting, local_report
+from precision_time_papers.routes.collectors import ServerReport
+from precision_time_server.app import create_app
+from precision_time_server.settings import Settings
 
 BASE = "/v1/predictddl/clusters"
 REPORT = {

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from precision_time.errors import CorpusError
 from precision_time.learn.evaluation import evaluate_csv
-from precision_time.server.measured_rows import table_rows
+from precision_time_server.measured_rows import table_rows
 
 TABLE = """\
 model,device,gpus,batch_size,precision,step_time_s

@@ -22,8 +22,8 @@ from schemathesis.specs.openapi.checks import (
 )
 from starlette.testclient import TestClient
 
-from precision_time.server.app import create_app
-from precision_time.server.settings import Settings
+from precision_time_server.app import create_app
+from precision_time_server.settings import Settings
 
 NIGHTLY = bool(os.environ.get("PRECISION_TIME_NIGHTLY"))
 CALLS = 10_000 if NIGHTLY else 200

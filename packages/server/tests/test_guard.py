@@ -10,8 +10,8 @@ import pytest
 from anyio import to_thread
 
 from precision_time.barrier import is_data_only
-from precision_time.server.guard import Guard
-from precision_time.server.settings import Settings
+from precision_time_server.guard import Guard
+from precision_time_server.settings import Settings
 
 Message = MutableMapping[str, Any]
 
@@ -61,7 +61,7 @@ def guarded(seconds: float, **limits: Any) -> tuple[Route, Guard]:
 
 
 def test_a_call_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("precision_time.server.guard.GRACE_S", 0.0)
+    monkeypatch.setattr("precision_time_server.guard.GRACE_S", 0.0)
 
     async def run() -> None:
         route, guard = guarded(30.0, time_limit_s=0.02)

@@ -14,8 +14,8 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from precision_time.server.app import create_app
-from precision_time.server.settings import Settings
+from precision_time_server.app import create_app
+from precision_time_server.settings import Settings
 
 ROUTES = ["comparisons", "sweeps", "runs", "plans", "layouts", "timelines"]
 JSON = "application/json"

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from precision_time.server import clusters as clusters_module
-from precision_time.server import learning
-from precision_time.server.problems import ConflictError
+from precision_time_server import clusters as clusters_module
+from precision_time_server import learning
+from precision_time_server.problems import ConflictError
 
 FIELDS = {"device": "A100-SXM4-80GB", "gpus": 4}
 JOBS = [
@@ -285,7 +285,7 @@ def test_stored_though_nothing_could_be_learned(
     async def too_long(name: str, service: Any) -> Any:
         await asyncio.sleep(30.0)
 
-    module = "precision_time.server.routes.measurements"
+    module = "precision_time_server.routes.measurements"
     row = {**ASKED, "step_time_s": 0.05}
     monkeypatch.setattr(f"{module}.learned", given_up)
     found = added(client, cluster, [row], activate="always")
@@ -310,7 +310,7 @@ def test_deleted_while_it_was_learned_from(
         service.store.put_cluster(name, {"fields": {}, "anchors": [], "hardware": None, "note": ""})
         return found
 
-    monkeypatch.setattr("precision_time.server.routes.calibrations.learned", meanwhile)
+    monkeypatch.setattr("precision_time_server.routes.calibrations.learned", meanwhile)
     answer = client.post(f"{cluster}/calibrations", json={}, params={"activate": "always"})
     assert answer.status_code == 409 and "deleted" in answer.json()["detail"]
     assert client.get(f"{cluster}/calibrations").json() == {"calibrations": []}
@@ -325,7 +325,7 @@ def test_an_older_fit_does_not_replace_a_later_one(
 
     async def overtaken(name: str, service: Any) -> learning.Learned:
         found = await before(name, service)
-        monkeypatch.setattr("precision_time.server.routes.calibrations.learned", before)
+        monkeypatch.setattr("precision_time_server.routes.calibrations.learned", before)
         answer = TestClient(client.app)  # another caller, whose fit has all rows
         thread = threading.Thread(
             target=lambda: later.update(added(answer, cluster, rows[6:], activate="always"))
@@ -335,7 +335,7 @@ def test_an_older_fit_does_not_replace_a_later_one(
             await asyncio.sleep(0.01)
         return found
 
-    monkeypatch.setattr("precision_time.server.routes.calibrations.learned", overtaken)
+    monkeypatch.setattr("precision_time_server.routes.calibrations.learned", overtaken)
     kept = client.post(f"{cluster}/calibrations", json={}, params={"activate": "always"}).json()[
         "calibration"
     ]

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from precision_time.server import uploads
-from precision_time.server.app import create_app
-from precision_time.server.problems import BusyError
-from precision_time.server.settings import Settings
-from precision_time.server.store.store import open_store
-from precision_time.server.uploads import Uploads
 from precision_time.workload.hf_config import read_config
 from precision_time.workload.resolve import load_workload
+from precision_time_server import uploads
+from precision_time_server.app import create_app
+from precision_time_server.problems import BusyError
+from precision_time_server.settings import Settings
+from precision_time_server.store.store import open_store
+from precision_time_server.uploads import Uploads
 
 LLAMA = {
     "model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4,

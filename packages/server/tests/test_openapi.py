@@ -11,8 +11,8 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
-from precision_time.server.app import create_app, routers
-from precision_time.server.settings import Settings
+from precision_time_server.app import create_app, routers
+from precision_time_server.settings import Settings
 
 JSON = "application/json"
 
@@ -85,7 +85,7 @@ def test_every_example_is_answered_as_the_document_says(
 def test_routes_of_a_plugin_join_and_what_is_none_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = APIRouter(prefix="/v1/theirs")
     there = routers()
-    monkeypatch.setattr("precision_time.server.app.loaded", lambda _: {"theirs": theirs, "none": "words"})
+    monkeypatch.setattr("precision_time_server.app.loaded", lambda _: {"theirs": theirs, "none": "words"})
     with pytest.warns(RuntimeWarning, match="plugin none are left out.*str is no APIRouter"):
         found = routers()
     assert theirs in found and found[-1] is there[-1]

@@ -20,11 +20,11 @@ from precision_time.cli.request_options import requests_in_words
 from precision_time.errors import PrecisionTimeError
 from precision_time.predict.api import predict, predict_time
 from precision_time.request.files import read_requests
-from precision_time.server.jobs import job_fields
-from precision_time.server.routes.page import form_fields, page
 from precision_time.units import format_duration
+from precision_time_server.jobs import job_fields
+from precision_time_server.routes.page import form_fields, page
 
-PAGE = Path(__file__).parents[2] / "src/precision_time/server/page"
+PAGE = Path(__file__).parents[1] / "src/precision_time_server/page"
 NODE = shutil.which("node")
 needs_node = pytest.mark.skipif(NODE is None, reason="node is not installed")
 BUDGET_BYTES = 300_000

@@ -26,7 +26,7 @@ from precision_time.cli.request_options import requests_in_words
 from precision_time.errors import PrecisionTimeError
 from precision_time.predict.api import predict
 from precision_time.request.files import read_requests
-from precision_time.server.routes.page import form_fields
+from precision_time_server.routes.page import form_fields
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no browser is installed")

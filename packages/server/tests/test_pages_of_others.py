@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from precision_time.server.app import create_app
-from precision_time.server.settings import Settings
+from precision_time_server.app import create_app
+from precision_time_server.settings import Settings
 
 BODY = b'{"model": "resnet50", "gpus": 8}'
 JSON = "application/json"

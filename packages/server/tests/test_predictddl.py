@@ -11,15 +11,15 @@ import pytest
 from starlette.testclient import TestClient
 
 from precision_time.barrier import data_only
-from precision_time.papers.predictddl.contract import Refusal
-from precision_time.papers.predictddl.controller import PredictDDL, answer_batch, find_task
-from precision_time.papers.predictddl.embeddings import probe_embeddings
-from precision_time.papers.predictddl.registry import Registry, shipped_folder
-from precision_time.papers.predictddl.requests import read_request
-from precision_time.papers.routes.answers import PredictDDLAnswers, refusal_of, train
 from precision_time.request.datasets import known_dataset
-from precision_time.server.app import create_app
-from precision_time.server.settings import Settings
+from precision_time_papers.predictddl.contract import Refusal
+from precision_time_papers.predictddl.controller import PredictDDL, answer_batch, find_task
+from precision_time_papers.predictddl.embeddings import probe_embeddings
+from precision_time_papers.predictddl.registry import Registry, shipped_folder
+from precision_time_papers.predictddl.requests import read_request
+from precision_time_papers.routes.answers import PredictDDLAnswers, refusal_of, train
+from precision_time_server.app import create_app
+from precision_time_server.settings import Settings
 
 PREDICTIONS = "/v1/predictddl/predictions"
 REQUEST: dict[str, Any] = {
@@ -222,7 +222,7 @@ def test_with_leave_a_call_trains_once_what_can_be_trained(
 
 
 @pytest.mark.nightly(
-    covered_by="tests/server/test_predictddl.py::test_with_leave_a_call_trains_once_what_can_be_trained"
+    covered_by="packages/server/tests/test_predictddl.py::test_with_leave_a_call_trains_once_what_can_be_trained"
 )
 def test_a_call_trains_where_the_operator_said_so(tmp_path: Path) -> None:
     client = without_predictors(tmp_path, train_predictddl=True, time_limit_s=600.0)

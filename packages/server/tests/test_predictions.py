@@ -12,9 +12,9 @@ from precision_time import PrecisionTimeError, Request, predict_time
 from precision_time.barrier import data_only
 from precision_time.errors import ConfigError
 from precision_time.predict.api import predict
-from precision_time.server.answered import Answered
-from precision_time.server.app import create_app
-from precision_time.server.settings import Settings
+from precision_time_server.answered import Answered
+from precision_time_server.app import create_app
+from precision_time_server.settings import Settings
 
 JOB = {
     "model": "resnet50",

@@ -12,11 +12,11 @@ import pytest
 from httpx import Response
 from starlette.testclient import TestClient
 
-from precision_time.server.app import create_app
-from precision_time.server.settings import MIB, Settings
-from precision_time.server.store.errors import QuotaError
-from precision_time.server.store.quotas import Quotas
-from precision_time.server.store.store import open_store
+from precision_time_server.app import create_app
+from precision_time_server.settings import MIB, Settings
+from precision_time_server.store.errors import QuotaError
+from precision_time_server.store.quotas import Quotas
+from precision_time_server.store.store import open_store
 
 ROW = {"model": "resnet50", "batch_size": 64, "precision": "bf16-mixed", "step_time_s": 0.3}
 POD = {"fields": {"device": "A100-SXM4-80GB", "gpus": 8}}

@@ -19,9 +19,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from precision_time import PrecisionTimeError
-from precision_time.server.app import create_app
-from precision_time.server.ray_serve import serving
-from precision_time.server.settings import Settings
+from precision_time_server.app import create_app
+from precision_time_server.ray_serve import serving
+from precision_time_server.settings import Settings
 
 JOB = {
     "model": "resnet50",
@@ -40,8 +40,8 @@ PREDICTDDL = {
 TOKEN = {"Authorization": "Bearer secret"}
 _SCRIPT = """
 import sys
-from precision_time.server.ray_serve import run_on_ray
-from precision_time.server.settings import Settings
+from precision_time_server.ray_serve import run_on_ray
+from precision_time_server.settings import Settings
 settings = Settings.of({"store": sys.argv[1], "port": int(sys.argv[2]), "tokens": "secret"})
 least, most, target = map(int, sys.argv[3:])
 say = lambda text: print(text, flush=True)
@@ -144,7 +144,7 @@ def test_two_replicas_answer_as_the_plain_application(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly(
-    covered_by="tests/server/test_ray_serve.py::test_two_replicas_answer_as_the_plain_application"
+    covered_by="packages/server/tests/test_ray_serve.py::test_two_replicas_answer_as_the_plain_application"
 )
 def test_a_replica_is_added_while_calls_wait(tmp_path: Path) -> None:
     import httpx2

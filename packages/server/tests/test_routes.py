@@ -12,8 +12,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from precision_time import compare_precisions, find_layouts, plan, predict_run, predict_time, sweep
-from precision_time.server.app import create_app
-from precision_time.server.settings import Settings
+from precision_time_server.app import create_app
+from precision_time_server.settings import Settings
 
 JOB: dict[str, Any] = {
     "model": "resnet50", "device": "A100-SXM4-80GB", "gpus": 8, "precision": "fp16-mixed", "batch_size": 256,

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import uvicorn
 
-from precision_time.server import connections, guard
-from precision_time.server.app import create_app
-from precision_time.server.connections import Prompt
-from precision_time.server.guard import Guard
-from precision_time.server.settings import Settings
+from precision_time_server import connections, guard
+from precision_time_server.app import create_app
+from precision_time_server.connections import Prompt
+from precision_time_server.guard import Guard
+from precision_time_server.settings import Settings
 
 BODY = b'{"model": "resnet50", "gpus": 8}'
 HEAD = b"POST /v1/predictions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -134,7 +134,7 @@ def test_connections_have_an_end(connect: Callable[[], socket.socket]) -> None:
 
 
 def test_serve_sets_it_up_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    from precision_time.server.cli import serve
+    from precision_time_server.cli import serve
 
     said: dict[str, Any] = {}
     monkeypatch.setattr(uvicorn, "run", lambda _, **options: said.update(options))

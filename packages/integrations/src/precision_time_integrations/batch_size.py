@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ..diagnostics import LAYOUT_CHOSEN
-from ..errors import ConfigError, PrecisionTimeError, required_module
-from ..predict.remedies import holds, memory_of_job
-from ..request.request import Request
-from ..units import format_bytes
+from precision_time.diagnostics import LAYOUT_CHOSEN
+from precision_time.errors import ConfigError, PrecisionTimeError, required_module
+from precision_time.predict.remedies import holds, memory_of_job
+from precision_time.request.request import Request
+from precision_time.units import format_bytes
 
 MOST = 8192
 """Batch per device above which nobody looks."""
@@ -251,7 +251,7 @@ def accelerate_batch_size(
     memory = required_module(
         "accelerate.utils.memory",
         package="accelerate",
-        extra="integrations",
+        extra="precision-time-integrations[integrations]",
         purpose="find a batch size with it",
     )
     predicted = max(predicted_batch_size(request, most=most), 1)

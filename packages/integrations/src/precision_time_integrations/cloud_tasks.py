@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, PrecisionTimeError, UnknownNameError, shown
-from ..hardware.nodes import get_node_type
-from ..io import read_input
-from ..planning.energy.grid import intensity
-from ..planning.money.accelerators import listed_device
-from ..planning.money.offers import Market, Offer, offers
+from precision_time.errors import ConfigError, PrecisionTimeError, UnknownNameError, shown
+from precision_time.hardware.nodes import get_node_type
+from precision_time.io import read_input
+from precision_time.planning.energy.grid import intensity
+from precision_time.planning.money.accelerators import listed_device
+from precision_time.planning.money.offers import Market, Offer, offers
+
 from .commands.read import ReadCommand, read_command
 from .estimate import JobEstimate, estimate_job
 

@@ -12,9 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, PrecisionTimeError, shown
-from ..hardware.device_table import canonical_device
-from ..units import format_duration
+from precision_time.errors import ConfigError, PrecisionTimeError, shown
+from precision_time.hardware.device_table import canonical_device
+from precision_time.units import format_duration
+
 from .cloud_tasks import DEVICE_REMEDY, Rented, estimate_task, rented
 from .estimate import JobEstimate
 

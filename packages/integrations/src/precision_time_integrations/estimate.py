@@ -13,18 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from ..barrier import data_only
-from ..errors import ConfigError, PrecisionTimeError
-from ..hardware.words import with_cluster_words
-from ..planning.run.api import run_of
-from ..planning.run.prediction import RunPrediction
-from ..planning.run.schema import RunOptions
-from ..precision.catalog import is_policy_file
-from ..predict.api import predict
-from ..predict.prediction import Prediction
-from ..request.request import Request
-from ..request.schema import GLOBAL_BATCHES, RUN_LENGTHS
-from ..workload.resolve import check_named_in_data
+from precision_time.barrier import data_only
+from precision_time.errors import ConfigError, PrecisionTimeError
+from precision_time.hardware.words import with_cluster_words
+from precision_time.planning.run.api import run_of
+from precision_time.planning.run.prediction import RunPrediction
+from precision_time.planning.run.schema import RunOptions
+from precision_time.precision.catalog import is_policy_file
+from precision_time.predict.api import predict
+from precision_time.predict.prediction import Prediction
+from precision_time.request.request import Request
+from precision_time.request.schema import GLOBAL_BATCHES, RUN_LENGTHS
+from precision_time.workload.resolve import check_named_in_data
 
 LENGTHS = "|".join(RUN_LENGTHS)
 """What is missing where nothing says how long a job trains: any one of them."""

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError
-from ..io import open_input, read_yaml_documents
+from precision_time.errors import ConfigError
+from precision_time.io import open_input, read_yaml_documents
+
 from .cloud_tasks import files_below
 from .estimate import JobEstimate
 

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from ..errors import import_failure
-from ..request.request import Request
+from precision_time.errors import import_failure
+from precision_time.request.request import Request
+
 from .batch_size import MOST, predicted_batch_size
 
 try:
-    from ..workload.capture.timm_models import import_torchvision
+    from precision_time.workload.capture.timm_models import import_torchvision
 
     with suppress(ImportError, RuntimeError):  # Lightning imports it where it is installed, broken or not
         import_torchvision()
@@ -20,7 +21,11 @@ try:
     from lightning.pytorch.utilities.parsing import lightning_setattr
 except ImportError as error:
     raise import_failure(
-        error, name="lightning", package="lightning", extra="integrations", purpose="find a batch size"
+        error,
+        name="lightning",
+        package="lightning",
+        extra="precision-time-integrations[integrations]",
+        purpose="find a batch size",
     ) from error
 
 

@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ..errors import ConfigError, import_failure, shown
-from ..online.eta import Eta
-from ..online.monitor import RunMonitor
-from ..precision.support import supported_precisions
-from ..request.request import Request
+from precision_time.errors import ConfigError, import_failure, shown
+from precision_time.precision.support import supported_precisions
+from precision_time.request.request import Request
+
 from .batch_size import MOST, predicted_batch_size
 from .estimate import JobEstimate
+from .online.eta import Eta
+from .online.monitor import RunMonitor
 from .trials import (
     RISK,
     TrialPredictions,
@@ -35,7 +36,11 @@ try:
     from optuna.trial import FrozenTrial, Trial
 except ImportError as error:
     raise import_failure(
-        error, name="optuna", package="optuna", extra="tuners", purpose="use it with predictions"
+        error,
+        name="optuna",
+        package="optuna",
+        extra="precision-time-integrations[tuners]",
+        purpose="use it with predictions",
     ) from error
 
 ETA_ATTRIBUTE = "precision_time:eta"
@@ -208,7 +213,7 @@ def distributions(
 
 
 def _layouts(request: Request, count: int) -> tuple[str, ...]:
-    from ..planning.layouts.api import find_layouts
+    from precision_time.planning.layouts.api import find_layouts
 
     ranked = find_layouts(request, top=count).ranked
     if not ranked:
@@ -217,7 +222,7 @@ def _layouts(request: Request, count: int) -> tuple[str, ...]:
 
 
 def _layout_text(fields: Mapping[str, Any]) -> str:
-    from ..request.schema import LayoutOptions
+    from precision_time.request.schema import LayoutOptions
 
     return ",".join(
         f"{name}={fields[name]}" for name in LayoutOptions.model_fields if fields.get(name) is not None

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from ..online.eta import Eta
-from ..online.monitor import RunMonitor
-from ..ray_executor import import_ray
+from precision_time.ray_executor import import_ray
+
+from .online.eta import Eta
+from .online.monitor import RunMonitor
 from .trials import (
     ETA_KEYS,
     RISK,

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, PrecisionTimeError, shown
+from precision_time.errors import ConfigError, PrecisionTimeError, shown
+
 from .cloud_tasks import Rented, estimate_task, rented
 from .estimate import JobEstimate
 

@@ -12,11 +12,12 @@ from functools import lru_cache
 from statistics import NormalDist, fmean, stdev
 from typing import Any
 
-from ..errors import ConfigError
-from ..online.eta import Eta
-from ..request.request import Request
-from ..request.schema import ALIASES, LayoutOptions, RequestFields
+from precision_time.errors import ConfigError
+from precision_time.request.request import Request
+from precision_time.request.schema import ALIASES, LayoutOptions, RequestFields
+
 from .estimate import JobEstimate, estimate_job
+from .online.eta import Eta
 
 RISK = 0.05
 """Share of the stopped trials that may have ended in time."""

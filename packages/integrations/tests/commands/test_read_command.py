@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_time.errors import ConfigError, PrecisionTimeError
-from precision_time.integrations.commands.expand import is_known
-from precision_time.integrations.commands.read import ReadCommand, read_command
-from precision_time.integrations.commands.shell import read_shell
 from precision_time.launch.api import launch_config
 from precision_time.request.request import Request
+from precision_time_integrations.commands.expand import is_known
+from precision_time_integrations.commands.read import ReadCommand, read_command
+from precision_time_integrations.commands.shell import read_shell
 
 _H100: dict[str, Any] = {"device": "H100-SXM5-80GB", "gpus": 64, "nodes": 8}
 _HOSTS = "one slots=8\n# two slots=8\nthree slots=8\n"

@@ -20,7 +20,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from precision_time.online.imports import declare_torchvision
+from precision_time_integrations.online.imports import declare_torchvision
 
 MOST_S = 300
 

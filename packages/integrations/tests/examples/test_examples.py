@@ -17,8 +17,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+from surface import SOURCES
+
+EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.py"))
 PRINTS = "# prints: "
 
 
@@ -34,7 +35,7 @@ def environment_of(folder: Path) -> dict[str, str]:
         "KERAS_BACKEND": "torch",
         "OMP_NUM_THREADS": "1",
         "PRECISION_TIME_HOME": str(folder / "own"),
-        "PYTHONPATH": str(ROOT / "src"),
+        "PYTHONPATH": os.pathsep.join(map(str, SOURCES.values())),
         "RAY_AUTH_MODE": "disabled",
         "TMPDIR": str(folder),
     }
@@ -78,7 +79,7 @@ def test_example_runs(example: Path, tmp_path: Path, loaded: Popen[str]) -> None
     _check(example, code, printed, errors)
 
 
-@pytest.mark.nightly(covered_by="tests/examples/test_examples.py::test_example_runs")
+@pytest.mark.nightly(covered_by="packages/integrations/tests/examples/test_examples.py::test_example_runs")
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs_in_an_interpreter_of_its_own(example: Path, tmp_path: Path) -> None:
     """As a user starts it: nothing was loaded or declared before."""

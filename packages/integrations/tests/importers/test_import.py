@@ -11,11 +11,11 @@ import pytest
 
 from precision_time.corpus.own import read_own_steps
 from precision_time.errors import ConfigError, CorpusError, UnknownNameError
-from precision_time.integrations.importers import registry
-from precision_time.integrations.importers.api import import_runs, measured_runs, write_measurements
-from precision_time.integrations.importers.contract import ImportedRun, Importer, LoggedStep, given_fields
-from precision_time.integrations.importers.hf_state import read_results, read_state
-from precision_time.integrations.importers.tables import read_metrics, read_ultralytics
+from precision_time_integrations.importers import registry
+from precision_time_integrations.importers.api import import_runs, measured_runs, write_measurements
+from precision_time_integrations.importers.contract import ImportedRun, Importer, LoggedStep, given_fields
+from precision_time_integrations.importers.hf_state import read_results, read_state
+from precision_time_integrations.importers.tables import read_metrics, read_ultralytics
 
 from .logs import MEGATRON, MEGATRON_OLD
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from precision_time.errors import CorpusError
-from precision_time.integrations.importers.contract import ImportedRun, LoggedStep
-from precision_time.integrations.importers.lines import CHUNK_BYTES, LineBuffer, lines_of, seconds_of, time_of
-from precision_time.integrations.importers.steady import intervals_of
-from precision_time.integrations.importers.text_logs import FORMATS, LogReading, read_log
+from precision_time_integrations.importers.contract import ImportedRun, LoggedStep
+from precision_time_integrations.importers.lines import CHUNK_BYTES, LineBuffer, lines_of, seconds_of, time_of
+from precision_time_integrations.importers.steady import intervals_of
+from precision_time_integrations.importers.text_logs import FORMATS, LogReading, read_log
 
 from .logs import KERAS, LOGS, MEGATRON, MEGATRON_OLD, NANOGPT, TORCHTITAN
 

@@ -26,7 +26,7 @@ class Served:
     """A `precision-time serve` of its own, with a certificate for localhost."""
 
     def __init__(self, folder: Path) -> None:
-        from precision_time.integrations.kubernetes.certificates import make_pair
+        from precision_time_integrations.kubernetes.certificates import make_pair
 
         self.folder = folder
         self.pair = make_pair(["localhost"], days=1)
@@ -109,8 +109,8 @@ class ApiServer:
     """etcd and kube-apiserver on free ports of the loopback, with an administrator's token."""
 
     def __init__(self, folder: Path, programs: Path, stack: ExitStack) -> None:
-        from precision_time.integrations.kubernetes.certificates import make_pair
-        from precision_time.server.cli.serve import _free_port
+        from precision_time_integrations.kubernetes.certificates import make_pair
+        from precision_time_server.cli.serve import _free_port
 
         pair = make_pair(["localhost"], days=1)
         self._folder, self._programs, self._stack = folder, programs, stack

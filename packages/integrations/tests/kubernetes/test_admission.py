@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from precision_time.integrations.kubernetes import annotate, estimate
-from precision_time.integrations.routes import kubernetes as route
-from precision_time.server.app import create_app
-from precision_time.server.settings import Settings
+from precision_time_integrations.kubernetes import annotate, estimate
+from precision_time_integrations.routes import kubernetes as route
+from precision_time_server.app import create_app
+from precision_time_server.settings import Settings
 
 PATH = "/v1/kubernetes/admission"
 REVIEWS = json.loads((Path(__file__).parent / "reviews.json").read_text(encoding="utf-8"))

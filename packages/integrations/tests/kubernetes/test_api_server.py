@@ -13,19 +13,21 @@ from typing import Any
 import pytest
 import yaml
 
-from precision_time.integrations.kubernetes import annotate, estimate, write_documents
+from precision_time_integrations.kubernetes import annotate, estimate, write_documents
 
 from .conftest import ApiServer, Served, wait_for
 from .shapes import published
 from .test_manifests import DEADLINES, DOCUMENTS
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 JOBS = "/apis/batch/v1/namespaces/{}/jobs"
 PREFIX = "precision-time.dev/"
 
 
 def job(name: str = "resnet50", **spec: Any) -> dict[str, Any]:
-    found = yaml.safe_load((ROOT / "examples/kubernetes/job.yaml").read_text(encoding="utf-8"))
+    found = yaml.safe_load(
+        (ROOT / "packages/integrations/examples/kubernetes/job.yaml").read_text(encoding="utf-8")
+    )
     found["metadata"]["name"] = name
     found["spec"] |= spec
     return dict(found)
@@ -33,7 +35,7 @@ def job(name: str = "resnet50", **spec: Any) -> dict[str, Any]:
 
 def webhook(url: str, bundle: str, name: str = "precision-time") -> dict[str, Any]:
     """That of the base, whose client is a URL, since here is no network of services."""
-    text = (ROOT / "deploy/kubernetes/base/webhook.yaml").read_text(encoding="utf-8")
+    text = (ROOT / "packages/server/deploy/kubernetes/base/webhook.yaml").read_text(encoding="utf-8")
     found = dict(yaml.safe_load(text))
     found["metadata"]["name"] = name
     found["webhooks"][0]["clientConfig"] = {"url": f"{url}/v1/kubernetes/admission", "caBundle": bundle}
@@ -155,7 +157,7 @@ def test_a_service_that_is_away_holds_up_nobody(api_server: ApiServer, namespace
 def test_an_authority_that_is_not_ours_is_not_trusted(
     api_server: ApiServer, served: Served, namespace: str
 ) -> None:
-    from precision_time.integrations.kubernetes.certificates import make_pair
+    from precision_time_integrations.kubernetes.certificates import make_pair
 
     labels = {"precision-time.dev/webhook": "distrust"}
     api_server.create("/api/v1/namespaces", {"metadata": {"name": "distrust", "labels": labels}})

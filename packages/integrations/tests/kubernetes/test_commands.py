@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from precision_time.cli.main import main
-from precision_time.integrations.kubernetes import read_documents
+from precision_time_integrations.kubernetes import read_documents
 
-EXAMPLES = Path(__file__).parents[3] / "examples" / "kubernetes"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "kubernetes"
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: Any) -> tuple[int, str, str]:
@@ -101,7 +101,7 @@ def test_certificates_are_of_the_service_and_keys_of_the_owner(
 
 def test_manifests_are_read_without_libraries_of_kubernetes() -> None:
     code = (
-        "import sys; import precision_time.integrations.kubernetes; "
+        "import sys; import precision_time_integrations.kubernetes; "
         "print(*{'torch', 'cryptography', 'kubernetes', 'fastapi'} & {*sys.modules})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from precision_time.integrations.kubernetes import read_documents
-from precision_time.integrations.kubernetes.admission import VERSION
-from precision_time.integrations.kubernetes.kinds import KINDS
+from precision_time_integrations.kubernetes import read_documents
+from precision_time_integrations.kubernetes.admission import VERSION
+from precision_time_integrations.kubernetes.kinds import KINDS
 
 from .conftest import ApiServer
 from .shapes import schema_of, violations
 
-DEPLOY = Path(__file__).parents[3] / "deploy" / "kubernetes"
+DEPLOY = Path(__file__).parents[3] / "server" / "deploy" / "kubernetes"
 
 
 def documents(folder: str) -> list[dict[str, Any]]:

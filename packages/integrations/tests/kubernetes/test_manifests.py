@@ -15,13 +15,13 @@ import pytest
 
 from precision_time import predict_run
 from precision_time.errors import ConfigError
-from precision_time.integrations.kubernetes import annotate, estimate, read_documents, write_documents
-from precision_time.integrations.kubernetes.annotations import annotate_all, annotated, patch_of
+from precision_time_integrations.kubernetes import annotate, estimate, read_documents, write_documents
+from precision_time_integrations.kubernetes.annotations import annotate_all, annotated, patch_of
 
 from .shapes import schema_of, violations
 
 HERE = Path(__file__).parent
-EXAMPLES = Path(__file__).parents[3] / "examples" / "kubernetes"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "kubernetes"
 TEXT = (HERE / "manifests.yaml").read_text(encoding="utf-8")
 DOCUMENTS = {each["metadata"]["name"]: each for each in read_documents(TEXT)[0]["items"]}
 LLAMA = {"model": "llama3-8b", "precision": "bf16-mixed", "batch_size": 1, "zero": 3, "tokens": "100M"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from precision_time.errors import ConfigError, ServerError
-from precision_time.server.settings import Settings
+from precision_time_server.settings import Settings
 
 from .conftest import Served, ask
 
@@ -57,7 +57,7 @@ def test_old_versions_of_tls_are_refused(served: Served) -> None:
 
 
 def _files(folder: Path, name: str) -> tuple[Path, Path, bytes]:
-    from precision_time.integrations.kubernetes.certificates import make_pair
+    from precision_time_integrations.kubernetes.certificates import make_pair
 
     pair = make_pair(["localhost"], days=1)
     certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
@@ -69,7 +69,7 @@ def _files(folder: Path, name: str) -> tuple[Path, Path, bytes]:
 def test_files_that_cannot_be_served_are_refused_before_the_start(tmp_path: Path) -> None:
     from cryptography.hazmat.primitives import serialization
 
-    from precision_time.server.tls import check_certificate
+    from precision_time_server.tls import check_certificate
 
     certificate, key, _ = _files(tmp_path, "tls")
     check_certificate(certificate, key)
@@ -102,7 +102,7 @@ def test_a_renewed_certificate_is_read_without_a_restart(
 ) -> None:
     import uvicorn
 
-    from precision_time.server import tls
+    from precision_time_server import tls
 
     monkeypatch.setattr(tls, "RENEWED_EVERY_S", 0.02)
     certificate, key, first = _files(tmp_path, "tls")

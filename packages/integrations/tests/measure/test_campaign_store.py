@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from precision_time.errors import CorpusError
-from precision_time.measure.result import TrialResult, write_results
-from precision_time.measure.store import CampaignStore, NotStoredError, only_writer, read_store
+from precision_time_integrations.measure.result import TrialResult, write_results
+from precision_time_integrations.measure.store import CampaignStore, NotStoredError, only_writer, read_store
 
 Make = Callable[..., TrialResult]
 
@@ -53,9 +53,8 @@ def test_a_store_of_the_first_release_takes_results_of_this_one(tmp_path: Path, 
 
 def test_two_processes_do_not_measure_into_one_store(tmp_path: Path) -> None:
     path = tmp_path / "trials.sqlite"
-    code = (
-        "from precision_time.measure.store import *; import sys; only_writer(Path(sys.argv[1])).__enter__()"
-    )
+    store = "precision_time_integrations.measure.store"
+    code = f"from {store} import *; import sys; only_writer(Path(sys.argv[1])).__enter__()"
     other = [sys.executable, "-c", code, str(path)]
     with CampaignStore(path), only_writer(path):
         refused = subprocess.run(other, check=False, capture_output=True, text=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from precision_time.errors import CorpusError
-from precision_time.measure.store import CsvStore, CsvTable
+from precision_time_integrations.measure.store import CsvStore, CsvTable
 
 
 def test_rows_come_back_as_written(tmp_path: Path) -> None:

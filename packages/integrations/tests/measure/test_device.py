@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from precision_time.errors import ConfigError
-from precision_time.measure.device import MeasuredDevice, ResourceMonitor, catalog_name, find_device
+from precision_time_integrations.measure.device import (
+    MeasuredDevice,
+    ResourceMonitor,
+    catalog_name,
+    find_device,
+)
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from precision_time.errors import ConfigError
-from precision_time.measure.device import MeasuredDevice
-from precision_time.measure.execution import backend_flags
-from precision_time.measure.kernels import float8
-from precision_time.measure.kernels import operators as ops
-from precision_time.measure.kernels import timing as kernels
-from precision_time.measure.kernels.timing import measure_kernel
-from precision_time.measure.plan import PLANS, MeasurePlan, load_plan
-from precision_time.measure.trial import KernelTrial
+from precision_time_integrations.measure.device import MeasuredDevice
+from precision_time_integrations.measure.execution import backend_flags
+from precision_time_integrations.measure.kernels import float8
+from precision_time_integrations.measure.kernels import operators as ops
+from precision_time_integrations.measure.kernels import timing as kernels
+from precision_time_integrations.measure.kernels.timing import measure_kernel
+from precision_time_integrations.measure.plan import PLANS, MeasurePlan, load_plan
+from precision_time_integrations.measure.trial import KernelTrial
 
 
 def test_the_tiny_plan_has_every_operator(tiny: MeasurePlan) -> None:

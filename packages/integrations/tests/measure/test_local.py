@@ -10,13 +10,13 @@ import torch
 from precision_time.corpus.importer import read_measurements
 from precision_time.corpus.measurement import Measurement, Quality
 from precision_time.errors import MissingExtraError
-from precision_time.measure.device import MeasuredDevice
-from precision_time.measure.kernels.timing import KernelResult
-from precision_time.measure.launchers.local import run_trials
-from precision_time.measure.plan import MeasurePlan, select
-from precision_time.measure.steps.training import StepResult
-from precision_time.measure.timer import Timing
-from precision_time.measure.trial import KernelTrial, LocalTrial, StepTrial
+from precision_time_integrations.measure.device import MeasuredDevice
+from precision_time_integrations.measure.kernels.timing import KernelResult
+from precision_time_integrations.measure.launchers.local import run_trials
+from precision_time_integrations.measure.plan import MeasurePlan, select
+from precision_time_integrations.measure.steps.training import StepResult
+from precision_time_integrations.measure.timer import Timing
+from precision_time_integrations.measure.trial import KernelTrial, LocalTrial, StepTrial
 
 TIMING = Timing(median_s=0.25, low_s=0.2, high_s=0.3, repeats=5, calls=4)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from precision_time.errors import ConfigError, UnknownNameError
-from precision_time.measure.plan import PLANS, MeasurePlan, load_plan, select
-from precision_time.measure.trial import KernelTrial, StepTrial
 from precision_time.workload.resolve import load_workload
+from precision_time_integrations.measure.plan import PLANS, MeasurePlan, load_plan, select
+from precision_time_integrations.measure.trial import KernelTrial, StepTrial
 
 
 @pytest.mark.parametrize("name", PLANS)

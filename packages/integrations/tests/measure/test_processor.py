@@ -11,15 +11,15 @@ from precision_time.cli.main import app
 from precision_time.corpus.own import read_own_steps
 from precision_time.errors import ConfigError
 from precision_time.hardware.custom import BESIDE, load_custom
-from precision_time.measure.describe import add_device
-from precision_time.measure.precisions import DATA
-from precision_time.measure.processor import ProcessorFigures, available_bytes, cpu_quota
-from precision_time.measure.result import read_results_csv
-from precision_time.measure.store import CampaignStore
-from precision_time.papers.predictddl.trainer import read_runs, rows_by_type, trainable
 from precision_time.precision.catalog import get_policy
 from precision_time.precision.support import check_support, natural_precision, supported_precisions
 from precision_time.predict.api import predict_time
+from precision_time_integrations.measure.describe import add_device
+from precision_time_integrations.measure.precisions import DATA
+from precision_time_integrations.measure.processor import ProcessorFigures, available_bytes, cpu_quota
+from precision_time_integrations.measure.result import read_results_csv
+from precision_time_integrations.measure.store import CampaignStore
+from precision_time_papers.predictddl.trainer import read_runs, rows_by_type, trainable
 
 NAME = "CPU-AMD-EPYC-avx512-1-core"
 RATES = {"fp32": 102e9, "bf16": 222e9, "fp16": 4.1e9, "fp64": 52e9, "int8": 439e9}

@@ -12,17 +12,17 @@ from precision_time.corpus.importer import read_measurements
 from precision_time.corpus.jobs import job_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.errors import CaptureError, ConfigError
-from precision_time.measure.device import MeasuredDevice
-from precision_time.measure.launchers.local import measurer, run_trials
-from precision_time.measure.plan import PLANS, MeasurePlan, load_plan, select
-from precision_time.measure.precisions import MODES
-from precision_time.measure.rows import step_cells
-from precision_time.measure.steps import training as steps
-from precision_time.measure.steps.models import BuiltModel, build_model
-from precision_time.measure.store import CsvTable
-from precision_time.measure.timer import Timing
-from precision_time.measure.trial import ModelSpec, StepTrial
 from precision_time.workload.resolve import load_workload
+from precision_time_integrations.measure.device import MeasuredDevice
+from precision_time_integrations.measure.launchers.local import measurer, run_trials
+from precision_time_integrations.measure.plan import PLANS, MeasurePlan, load_plan, select
+from precision_time_integrations.measure.precisions import MODES
+from precision_time_integrations.measure.rows import step_cells
+from precision_time_integrations.measure.steps import training as steps
+from precision_time_integrations.measure.steps.models import BuiltModel, build_model
+from precision_time_integrations.measure.store import CsvTable
+from precision_time_integrations.measure.timer import Timing
+from precision_time_integrations.measure.trial import ModelSpec, StepTrial
 
 OWN = ModelSpec(name="own_models:perceptron", library="own", optimizer="adamw")
 TIMING = Timing(median_s=0.25, low_s=0.2, high_s=0.3, repeats=5, calls=4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from precision_time.measure.timer import REPEATS, Timing, time_calls
+from precision_time_integrations.measure.timer import REPEATS, Timing, time_calls
 
 
 class Machine:

@@ -19,7 +19,7 @@ STEP_S = 100.0
 
 @pytest.fixture
 def accelerate() -> Any:
-    from precision_time.online.imports import declare_torchvision
+    from precision_time_integrations.online.imports import declare_torchvision
 
     declare_torchvision()
     import accelerate as library
@@ -51,7 +51,7 @@ def train(accelerate: Any, tracker: Any, clock: Clock, *, steps: int = 12, **opt
 
 
 def test_loop_is_predicted_told_logged_and_measured(accelerate: Any) -> None:
-    from precision_time.online.accelerate import EtaTracker
+    from precision_time_integrations.online.accelerate import EtaTracker
 
     clock, said = Clock(), list[str]()
     tracker = EtaTracker(total_steps=12, pauses={}, clock=clock, say=said.append, device="A100-SXM4-80GB")
@@ -67,7 +67,7 @@ def test_loop_is_predicted_told_logged_and_measured(accelerate: Any) -> None:
 
 
 def test_without_a_watched_model_the_steps_alone_count(accelerate: Any) -> None:
-    from precision_time.online.accelerate import EtaTracker
+    from precision_time_integrations.online.accelerate import EtaTracker
 
     clock, said = Clock(), list[str]()
     tracker = EtaTracker(total_steps=30, done=18, predict=False, clock=clock, say=said.append)
@@ -77,8 +77,8 @@ def test_without_a_watched_model_the_steps_alone_count(accelerate: Any) -> None:
 
 
 def test_tracker_that_fails_does_not_end_the_loop(accelerate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from precision_time.online.accelerate import EtaTracker
-    from precision_time.online.monitor import RunMonitor
+    from precision_time_integrations.online.accelerate import EtaTracker
+    from precision_time_integrations.online.monitor import RunMonitor
 
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("broken on purpose")
@@ -91,8 +91,8 @@ def test_tracker_that_fails_does_not_end_the_loop(accelerate: Any, monkeypatch: 
 
 
 def test_sharding_is_that_of_the_plugins(accelerate: Any) -> None:
-    from precision_time.online.accelerate import _read_sharding
-    from precision_time.online.describe import Found
+    from precision_time_integrations.online.accelerate import _read_sharding
+    from precision_time_integrations.online.describe import Found
 
     kinds = accelerate.DistributedType
     deepspeed = SimpleNamespace(

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from precision_time.errors import ConfigError
-from precision_time.online.deepspeed import config_fields, track
 from precision_time.request.request import Request
+from precision_time_integrations.online.deepspeed import config_fields, track
 
 
 class Clock:
@@ -221,7 +221,7 @@ with socket.socket() as free:
 os.environ |= {"DS_ACCELERATOR": "cpu", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": "0",
                "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
 import deepspeed, torch
-from precision_time.online.deepspeed import track
+from precision_time_integrations.online.deepspeed import track
 for name in ("deepspeed_shm_comm", "deepspeed_ccl_comm"):  # else compiled for a minute: between processes
     deepspeed.ops.__compatible_ops__[name] = False
 stage, found = int(sys.argv[1]), {}
@@ -249,7 +249,7 @@ print("found", json.dumps({
         pytest.param(
             0,
             marks=pytest.mark.nightly(
-                covered_by="tests/online/test_deepspeed.py::test_a_real_engine_on_this_processor[3]"
+                covered_by="packages/integrations/tests/online/test_deepspeed.py::test_a_real_engine_on_this_processor[3]"
             ),
         ),
         3,

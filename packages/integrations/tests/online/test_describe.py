@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from precision_time import predict_time
-from precision_time.online.describe import Processes, processes, request_of
+from precision_time_integrations.online.describe import Processes, processes, request_of
 
 nn, functional = torch.nn, torch.nn.functional
 

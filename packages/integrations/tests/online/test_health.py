@@ -9,9 +9,9 @@ import pytest
 
 from precision_time import predict_time
 from precision_time.cost.terms import TERMS
-from precision_time.online.estimate import steady
-from precision_time.online.health import HostState, _health, clocks_of, slow_run
-from precision_time.online.history import StepHistory
+from precision_time_integrations.online.estimate import steady
+from precision_time_integrations.online.health import HostState, _health, clocks_of, slow_run
+from precision_time_integrations.online.history import StepHistory
 
 JOB: dict[str, Any] = {
     "model": "bert-large",

@@ -16,7 +16,7 @@ FITS = """
 import json, sys
 import keras, numpy as np
 from pathlib import Path
-from precision_time.online.keras import EtaCallback, describe_model
+from precision_time_integrations.online.keras import EtaCallback, describe_model
 
 data = np.random.default_rng(0)
 x, y = data.random((96, 12)).astype("float32"), data.integers(0, 3, 96)

@@ -25,7 +25,7 @@ BATCHES = 12
 @pytest.fixture
 def lab(tmp_path: Path) -> Any:
     """Lightning, a clock, and what makes a module, a loader and a trainer."""
-    from precision_time.online.imports import declare_torchvision
+    from precision_time_integrations.online.imports import declare_torchvision
 
     declare_torchvision()
     import lightning
@@ -39,7 +39,7 @@ class Lab:
     def __init__(self, lightning: Any, folder: Path) -> None:
         import torch
 
-        from precision_time.online.lightning import EtaCallback
+        from precision_time_integrations.online.lightning import EtaCallback
 
         self.lightning, self.torch, self.folder, self.clock = lightning, torch, folder, Clock()
         self.said: list[str] = []
@@ -198,7 +198,7 @@ def test_fit_without_batches_ends_quietly(lab: Any) -> None:
 def test_monitor_that_raises_does_not_end_the_fit(
     lab: Any, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from precision_time.online.monitor import RunMonitor
+    from precision_time_integrations.online.monitor import RunMonitor
 
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("broken on purpose")
@@ -225,8 +225,8 @@ def test_trainer_that_cannot_be_read_is_trained_all_the_same(
 def test_strategies_become_layouts(lab: Any) -> None:
     from lightning.pytorch.strategies import FSDPStrategy
 
-    from precision_time.online.describe import Found
-    from precision_time.online.lightning import _read_strategy
+    from precision_time_integrations.online.describe import Found
+    from precision_time_integrations.online.lightning import _read_strategy
 
     found = Found()
     strategy = FSDPStrategy(sharding_strategy="HYBRID_SHARD", cpu_offload=True, auto_wrap_policy=set())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from precision_time import predict_time
-from precision_time.online import RunMonitor
+from precision_time_integrations.online import RunMonitor
 
 from .conftest import Clock
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from precision_time.online import live_run
-from precision_time.online.adapter import Adapter
-from precision_time.online.live_run import LiveRun, Options
-from precision_time.online.pytorch import track
+from precision_time_integrations.online import live_run
+from precision_time_integrations.online.adapter import Adapter
+from precision_time_integrations.online.live_run import LiveRun, Options
+from precision_time_integrations.online.pytorch import track
 
 
 class Raising(io.TextIOBase):
@@ -164,7 +164,7 @@ def test_a_failure_without_words_turns_a_silent_rank_off() -> None:
 
 
 def _lightning() -> None:
-    from precision_time.online.lightning import EtaCallback
+    from precision_time_integrations.online.lightning import EtaCallback
 
     for fails_at in range(1, 8):
         callback = EtaCallback(clock=Ticking(fails_at), predict=False)
@@ -185,7 +185,7 @@ def _lightning() -> None:
 
 
 def _transformers() -> None:
-    from precision_time.online.transformers import EtaCallback
+    from precision_time_integrations.online.transformers import EtaCallback
 
     for fails_at in range(1, 8):
         callback = EtaCallback(clock=Ticking(fails_at), predict=False)
@@ -207,7 +207,7 @@ def _transformers() -> None:
 
 
 def _accelerate() -> None:
-    from precision_time.online.accelerate import EtaTracker
+    from precision_time_integrations.online.accelerate import EtaTracker
 
     for fails_at in range(1, 8):
         tracker = EtaTracker(clock=Ticking(fails_at), total_steps=4)
@@ -217,7 +217,7 @@ def _accelerate() -> None:
 
 
 def _keras() -> None:
-    from precision_time.online.keras import EtaCallback
+    from precision_time_integrations.online.keras import EtaCallback
 
     for fails_at in range(1, 8):
         callback = EtaCallback(clock=Ticking(fails_at), predict=False)
@@ -255,7 +255,7 @@ class _Engine:
 
 
 def _deepspeed() -> None:
-    from precision_time.online.deepspeed import track as follow
+    from precision_time_integrations.online.deepspeed import track as follow
 
     for fails_at in range(1, 12):
         engine: Any = _Engine()
@@ -277,7 +277,7 @@ def _deepspeed() -> None:
 
 
 def _ray() -> None:
-    from precision_time.online.ray_train import EtaCallback
+    from precision_time_integrations.online.ray_train import EtaCallback
 
     for fails_at in range(1, 8):
         callback = EtaCallback(clock=Ticking(fails_at), total_steps=4)
@@ -294,7 +294,7 @@ def test_adapters_go_on_whatever_their_clock_does(trains: Callable[[], None]) ->
 
 
 def test_inputs_of_a_model_without_a_signature_are_taken_as_they_are() -> None:
-    from precision_time.online.first_forward import on_first_forward
+    from precision_time_integrations.online.first_forward import on_first_forward
 
     hooks: list[Any] = []
     model = SimpleNamespace(

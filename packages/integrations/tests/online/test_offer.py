@@ -14,8 +14,8 @@ import pytest
 from precision_time import predict_time
 from precision_time.corpus.own import read_own_steps, read_priced_steps
 from precision_time.errors import ConfigError, CorpusError
-from precision_time.online import RunRecord, offer
 from precision_time.workload.graph import Node, OpClass, OpGraph
+from precision_time_integrations.online import RunRecord, offer
 
 RESNET: dict[str, Any] = {"model": "resnet50", "device": "A100-SXM4-80GB", "precision": "bf16-mixed"}
 CPU = {
@@ -93,8 +93,8 @@ def test_what_did_not_run_is_not_assumed(tmp_path: Path) -> None:
 def test_several_writers_lose_no_row(tmp_path: Path) -> None:
     store = tmp_path / "runs.csv"
     code = (
-        "import sys, pathlib; from precision_time.online import RunRecord; "
-        "from precision_time.online.offer import add_run\n"
+        "import sys, pathlib; from precision_time_integrations.online import RunRecord; "
+        "from precision_time_integrations.online.offer import add_run\n"
         "for name, value in dict(image_size=192, gpus=2, zero=1, grad_accum=4, cpus=8).items(): "
         "add_run(RunRecord(request={'model': 'resnet50', 'device': 'A100-SXM4-80GB', 'precision': 'fp32', "
         "'batch_size': 8, 'gpus': 4, name: value}, steps=9, steady_steps=9, step_time_s=2.5, "

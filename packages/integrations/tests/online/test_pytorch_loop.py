@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from precision_time import predict_time
-from precision_time.online.live_run import LiveRun
-from precision_time.online.monitor import RunMonitor
-from precision_time.online.pytorch import track
+from precision_time_integrations.online.live_run import LiveRun
+from precision_time_integrations.online.monitor import RunMonitor
+from precision_time_integrations.online.pytorch import track
 
 from .conftest import Clock
 

@@ -1,6 +1,6 @@
 """Ray Train: what its ScalingConfig says, and the remaining time where the workers are controlled.
 
-examples/ray_train.py is a real trainer.
+packages/integrations/examples/ray_train.py is a real trainer.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.slow
 
 from ray.train import ScalingConfig  # noqa: E402
 
-from precision_time.online import ray_train  # noqa: E402
-from precision_time.online.ray_train import EtaCallback, describe_scaling, scaling_fields  # noqa: E402
+from precision_time_integrations.online import ray_train  # noqa: E402
+from precision_time_integrations.online.ray_train import EtaCallback, describe_scaling, scaling_fields  # noqa: E402
 
 
 def test_a_scaling_config_says_devices_and_what_it_leaves_open() -> None:
@@ -88,7 +88,7 @@ def test_no_failure_reaches_the_controller() -> None:
 
 
 def test_rank_0_adds_the_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    from precision_time.online.pytorch import track
+    from precision_time_integrations.online.pytorch import track
 
     reported: list[dict[str, Any]] = []
     monkeypatch.setattr(ray_train._ray_train, "report", lambda metrics, **_: reported.append(metrics))

@@ -14,7 +14,7 @@ from unittest import mock
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[4]
 BASIC = ("tqdm", "elapsed / step", "median of last 100")
 LIBRARIES = {
     "HF Trainer": "transformers",

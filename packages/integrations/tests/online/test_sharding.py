@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from precision_time.online.sharding import deepspeed_fields, fsdp_fields
+from precision_time_integrations.online.sharding import deepspeed_fields, fsdp_fields
 
 
 def test_deepspeed_says_stage_offload_and_precision() -> None:

@@ -13,9 +13,9 @@ from precision_time.corpus.own import read_own_steps
 from precision_time.cost.job import group_of_jobs
 from precision_time.cost.step import price
 from precision_time.errors import OutputError, PrecisionTimeError
-from precision_time.online import offer
-from precision_time.online.share import shared_runs
 from precision_time.request.schema import LayoutOptions, RequestFields
+from precision_time_integrations.online import offer
+from precision_time_integrations.online.share import shared_runs
 
 from .test_offer import CPU, RESNET, own_graph, run
 

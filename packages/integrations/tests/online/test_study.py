@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+BENCHMARKS = Path(__file__).resolve().parents[4] / "benchmarks"
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,9 @@ def test_estimates_of_the_page_and_coverage() -> None:
     assert " | ".join(f"{share * 100:.1f}" for share in coverage.values()) in said
 
 
-@pytest.mark.nightly(covered_by="tests/online/test_study.py::test_estimates_of_the_page_and_coverage")
+@pytest.mark.nightly(
+    covered_by="packages/integrations/tests/online/test_study.py::test_estimates_of_the_page_and_coverage"
+)
 @pytest.mark.filterwarnings("ignore")  # of the libraries whose progress bars are asked
 def test_whole_page_is_what_the_series_and_the_bars_give() -> None:
     from eta_page import PAGE, page

@@ -25,7 +25,7 @@ SAMPLES = 48
 @pytest.fixture
 def lab(tmp_path: Path) -> Any:
     """Transformers, a clock, and what makes a model, samples and a trainer."""
-    from precision_time.online.imports import declare_torchvision
+    from precision_time_integrations.online.imports import declare_torchvision
 
     declare_torchvision()
     import transformers
@@ -39,7 +39,7 @@ class Lab:
     def __init__(self, transformers: Any, folder: Path) -> None:
         import torch
 
-        from precision_time.online.transformers import EtaCallback
+        from precision_time_integrations.online.transformers import EtaCallback
 
         self.transformers, self.torch, self.folder, self.clock = transformers, torch, folder, Clock()
         self.said: list[str] = []
@@ -214,7 +214,7 @@ def test_bar_shows_the_remaining_time(lab: Any) -> None:
 def test_monitor_that_raises_does_not_end_the_run(
     lab: Any, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from precision_time.online.monitor import RunMonitor
+    from precision_time_integrations.online.monitor import RunMonitor
 
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("broken on purpose")
@@ -229,7 +229,7 @@ def test_monitor_that_raises_does_not_end_the_run(
 
 def test_adapters_of_peft_are_fields_of_the_request(lab: Any) -> None:
     from precision_time import predict_time
-    from precision_time.online.describe import request_of
+    from precision_time_integrations.online.describe import request_of
 
     nn, base = lab.torch.nn, lab.model()
     base.requires_grad_(False)
@@ -258,7 +258,7 @@ def test_adapters_of_peft_are_fields_of_the_request(lab: Any) -> None:
 
 
 def test_model_inside_of_a_module_is_taken_by_its_configuration(lab: Any) -> None:
-    from precision_time.online.describe import request_of
+    from precision_time_integrations.online.describe import request_of
 
     class Task(lab.torch.nn.Module):  # type: ignore[name-defined,misc]
         def __init__(self, inner: Any) -> None:

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from precision_time.cli.main import main
-from precision_time.integrations.slurm.lua import job_submit_lua
+from precision_time_integrations.slurm.lua import job_submit_lua
 
 pytestmark = pytest.mark.slow
-_EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "slurm"
+_EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "slurm"
 _LONG = """#!/bin/bash
 #SBATCH --nodes=2 --ntasks-per-node=8 --gres=gpu:a100:8 --output=/dev/null
 if false; then

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from precision_time.integrations.slurm.limits import time_limit
-from precision_time.integrations.slurm.script import estimate_script
-from precision_time.server.app import create_app
-from precision_time.server.settings import Settings
+from precision_time_integrations.slurm.limits import time_limit
+from precision_time_integrations.slurm.script import estimate_script
+from precision_time_server.app import create_app
+from precision_time_server.settings import Settings
 
 _PATH = "/v1/slurm/time-limits"
 _SCRIPT = """#!/bin/bash

@@ -13,14 +13,14 @@ import pytest
 
 from precision_time.cli.main import main
 from precision_time.errors import ConfigError
-from precision_time.integrations.slurm.devices import device_of, read_names
-from precision_time.integrations.slurm.history import FEWEST, history_of, live_jobs
-from precision_time.integrations.slurm.jobs import SlurmJob, jobs_of_json, jobs_of_rows
-from precision_time.integrations.slurm.limits import time_limit, too_short
-from precision_time.integrations.slurm.lua import job_submit_lua
-from precision_time.integrations.slurm.options import command_line, resources, time_of, time_text, without
-from precision_time.integrations.slurm.script import estimate_script, read_script
-from precision_time.integrations.slurm.submissions import Submission, keep, read_submissions
+from precision_time_integrations.slurm.devices import device_of, read_names
+from precision_time_integrations.slurm.history import FEWEST, history_of, live_jobs
+from precision_time_integrations.slurm.jobs import SlurmJob, jobs_of_json, jobs_of_rows
+from precision_time_integrations.slurm.limits import time_limit, too_short
+from precision_time_integrations.slurm.lua import job_submit_lua
+from precision_time_integrations.slurm.options import command_line, resources, time_of, time_text, without
+from precision_time_integrations.slurm.script import estimate_script, read_script
+from precision_time_integrations.slurm.submissions import Submission, keep, read_submissions
 
 _SCRIPT = """#!/bin/bash
 #SBATCH --nodes=2 -t 10:00

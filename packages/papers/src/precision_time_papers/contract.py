@@ -13,10 +13,10 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError
-from ..learn.stages import DEFAULT_SETTINGS, BoosterSettings
-from ..learn.table import JobTable, MeasuredTable
-from ..workload.graph import OpGraph
+from precision_time.errors import ConfigError
+from precision_time.learn.stages import DEFAULT_SETTINGS, BoosterSettings
+from precision_time.learn.table import JobTable, MeasuredTable
+from precision_time.workload.graph import OpGraph
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]

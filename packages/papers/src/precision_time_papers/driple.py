@@ -20,8 +20,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError, required_module
-from ..workload.graph import OpClass, OpGraph
+from precision_time.errors import ConfigError, required_module
+from precision_time.workload.graph import OpClass, OpGraph
+
 from .contract import FeatureTable, Floats, Ints, JobViews, column, require_rows
 
 SUPER_NODES = 24

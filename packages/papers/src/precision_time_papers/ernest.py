@@ -30,7 +30,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import ConfigError, required_module
+from precision_time.errors import ConfigError, required_module
+
 from .contract import FeatureTable, Floats, Ints, JobViews, column, require_rows
 from .per_job import Configurations, MeasurementBudget
 

@@ -14,7 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import required_module
+from precision_time.errors import required_module
+
 from .contract import Floats, Ints
 from .per_job import Configurations, MeasurementBudget, cheapest_first
 

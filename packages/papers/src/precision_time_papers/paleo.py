@@ -14,7 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..learn.table import JobTable
+from precision_time.learn.table import JobTable
+
 from .contract import (
     FeatureTable,
     Floats,

@@ -12,7 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
-from ..errors import ConfigError
+from precision_time.errors import ConfigError
+
 from .contract import Floats, Ints, PublishedPredictor
 
 STEPS_PER_RUN = 50

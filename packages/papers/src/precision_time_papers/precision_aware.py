@@ -16,10 +16,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import ConfigError
-from ..learn.stages import DEFAULT_SETTINGS, BoosterSettings, ByStage, StagedCorrection, fit_stages
-from ..learn.table import JobTable, MeasuredTable
-from ..learn.training import row_weights
+from precision_time.errors import ConfigError
+from precision_time.learn.stages import (
+    DEFAULT_SETTINGS,
+    BoosterSettings,
+    ByStage,
+    StagedCorrection,
+    fit_stages,
+)
+from precision_time.learn.table import JobTable, MeasuredTable
+from precision_time.learn.training import row_weights
+
 from .contract import FeatureTable, Floats, Ints, JobViews, require_rows
 
 SINGLE_PRECISION = ("fp32", "tf32")

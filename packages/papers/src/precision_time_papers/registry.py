@@ -9,8 +9,9 @@ from functools import cache
 from importlib.util import find_spec
 from typing import cast
 
-from ..errors import ConfigError, UnknownNameError, shown
-from ..plugins import left_out, loaded
+from precision_time.errors import ConfigError, UnknownNameError, shown
+from precision_time.plugins import left_out, loaded
+
 from .cherrypick.estimator import CherryPickGaussian
 from .contract import Estimator, PredictorOptions
 from .daydream import DaydreamWhatIf
@@ -111,7 +112,7 @@ def _within(variant: str) -> Callable[[PredictorOptions], PredictDDLWithin]:
     return lambda o: PredictDDLWithin(variant=variant, settings=replace(settings, seed=o.seed))
 
 
-_SKLEARN = ("sklearn", "learners")
+_SKLEARN = ("sklearn", "precision-time-papers[learners]")
 
 _BUILT_IN: Mapping[str, PredictorEntry] = {
     item.name: item
@@ -119,10 +120,22 @@ _BUILT_IN: Mapping[str, PredictorEntry] = {
         PredictorEntry("ours", _staged(), _AWARE, Needs.PRICING),
         PredictorEntry("blind", _staged(blind=True), _BLIND, Needs.PRICING),
         PredictorEntry("fp32-blind", _staged(blind=True, fp32_only=True), _BLIND, Needs.PRICING),
-        PredictorEntry("predictddl", _predictddl(BLIND), _BLIND, Needs.EMBEDDING, "sklearn", "learners"),
+        PredictorEntry(
+            "predictddl",
+            _predictddl(BLIND),
+            _BLIND,
+            Needs.EMBEDDING,
+            "sklearn",
+            "precision-time-papers[learners]",
+        ),
         PredictorEntry("predictddl-size", _predictddl(SIZE), _BLIND, Needs.EMBEDDING, *_SKLEARN),
         PredictorEntry(
-            "predictddl-precision", _predictddl(PRECISION), _AWARE, Needs.BOTH, "sklearn", "learners"
+            "predictddl-precision",
+            _predictddl(PRECISION),
+            _AWARE,
+            Needs.BOTH,
+            "sklearn",
+            "precision-time-papers[learners]",
         ),
         PredictorEntry("three-sums", _predictddl(SUMS), _BLIND, Needs.SUMS, *_SKLEARN),
         PredictorEntry(
@@ -154,7 +167,12 @@ _BUILT_IN: Mapping[str, PredictorEntry] = {
         PredictorEntry("ernest-free", lambda _: Ernest(small=False), _RUNS, Needs.RUNS),
         PredictorEntry("optimus", lambda _: Optimus(), _RUNS, Needs.RUNS),
         PredictorEntry(
-            "cherrypick-gp", lambda _: CherryPickGaussian(), _RUNS, Needs.RUNS, "sklearn", "learners"
+            "cherrypick-gp",
+            lambda _: CherryPickGaussian(),
+            _RUNS,
+            Needs.RUNS,
+            "sklearn",
+            "precision-time-papers[learners]",
         ),
     )
 }

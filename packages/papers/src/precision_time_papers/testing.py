@@ -17,14 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from ..corpus.measurement import Measurement
-from ..cost.job import Job
-from ..errors import ConfigError
-from ..learn.stages import DEFAULT_SETTINGS
-from ..learn.table import MeasuredTable, job_table
-from ..precision.catalog import get_policy
-from ..request.request import Request
-from ..testing.checks import refusal
+from precision_time.corpus.measurement import Measurement
+from precision_time.cost.job import Job
+from precision_time.errors import ConfigError
+from precision_time.learn.stages import DEFAULT_SETTINGS
+from precision_time.learn.table import MeasuredTable, job_table
+from precision_time.precision.catalog import get_policy
+from precision_time.request.request import Request
+from precision_time.testing.checks import refusal
+
 from .contract import FeatureTable, Fitted, Floats, Ints, JobViews, NamedColumns, PredictorOptions
 from .per_job import Configurations, MeasurementBudget
 from .predictddl.columns import ANNOTATED, EMBEDDING, cluster_columns

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from precision_time.evaluation.regressions import regressions
-from precision_time.evaluation.report import build_report
+from precision_time_papers.evaluation.regressions import regressions
+from precision_time_papers.evaluation.report import build_report
 
 BASELINE = Path(__file__).with_name("baseline.json")
 """Written by `precision-time report --only T5 --sample 4000 --folds 2 --seeds 3 --write-baseline FILE`."""
@@ -21,7 +21,7 @@ DAY = Path(__file__).with_name("baseline_day.json")
             4000,
             BASELINE,
             marks=pytest.mark.nightly(
-                covered_by="tests/accuracy/test_report_guard.py::test_nothing_held_out_got_worse[1000]"
+                covered_by="packages/papers/tests/accuracy/test_report_guard.py::test_nothing_held_out_got_worse[1000]"
             ),
         ),
     ],

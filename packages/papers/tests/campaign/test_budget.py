@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_time.measure.trial import TrainingTrial
-from precision_time.papers.campaign.budget import (
+from precision_time_integrations.measure.trial import TrainingTrial
+from precision_time_papers.campaign.budget import (
     DurationEstimator,
     _job,
     most_informative,

@@ -12,11 +12,11 @@ from typer.testing import CliRunner, Result
 
 from precision_time.corpus.schema import OPTION_COLUMNS
 from precision_time.errors import ConfigError, CorpusError
-from precision_time.measure.precisions import DATA
-from precision_time.measure.report import TrialReport
-from precision_time.measure.result import COLUMNS, TrialResult, read_results_csv
-from precision_time.measure.store import CampaignStore, read_store
-from precision_time.papers.cli.campaign import app
+from precision_time_integrations.measure.precisions import DATA
+from precision_time_integrations.measure.report import TrialReport
+from precision_time_integrations.measure.result import COLUMNS, TrialResult, read_results_csv
+from precision_time_integrations.measure.store import CampaignStore, read_store
+from precision_time_papers.cli.campaign import app
 
 
 def call(*words: str) -> Result:
@@ -93,7 +93,7 @@ def test_a_campaign_that_measures_nothing_ends_with_one_line_and_a_report(
     error = "its 1 workers could not be started: not ready within 180 s; is the cluster busy?"
     about = {"campaign": "campaign", "store": "x", "points": 2}
     report = TrialReport(about=about, failed={"a#0": error, "a#1": error}, seconds=180.0)
-    monkeypatch.setattr("precision_time.papers.campaign.ray.run_campaign", lambda *_, **__: report)
+    monkeypatch.setattr("precision_time_papers.campaign.ray.run_campaign", lambda *_, **__: report)
     words = ("run", "--models", "cnn", "--store", str(tmp_path / "x.sqlite"))
     ended = call(*words)
     assert ended.exit_code == 1

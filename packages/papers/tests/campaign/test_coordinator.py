@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from precision_time.measure.launchers.groups import Coordinator, Outcome
-from precision_time.measure.trial import TrainingTrial
+from precision_time_integrations.measure.trial import TrainingTrial
+from precision_time_papers.campaign.groups import Coordinator, Outcome
 
 Make = Callable[..., TrainingTrial]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_time.errors import ConfigError
-from precision_time.measure.limits import limit_cpu, pin_cores, release_cpu
+from precision_time_papers.campaign.limits import limit_cpu, pin_cores, release_cpu
 
 
 @given(share=st.floats(0.002, 64), version=st.sampled_from([1, 2]))

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from precision_time.errors import ConfigError
-from precision_time.measure.campaign import Campaign
-from precision_time.measure.launchers import groups
-from precision_time.measure.report import Progress
-from precision_time.measure.result import TrialResult
-from precision_time.measure.store import read_store
-from precision_time.measure.trial import TrainingTrial
-from precision_time.papers.campaign.ray import run_campaign
+from precision_time_integrations.measure.report import Progress
+from precision_time_integrations.measure.result import TrialResult
+from precision_time_integrations.measure.store import read_store
+from precision_time_integrations.measure.trial import TrainingTrial
+from precision_time_papers.campaign import groups
+from precision_time_papers.campaign.campaign import Campaign
+from precision_time_papers.campaign.ray import run_campaign
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray")]
 Make = Callable[..., TrainingTrial]
@@ -82,7 +82,9 @@ def test_two_workers_wait_for_gradients(tmp_path: Path, trial_of: Make) -> None:
     assert (transformer.num_steps, transformer.num_epochs, transformer.epoch_time_s) == (3, 0, None)
 
 
-@pytest.mark.nightly(covered_by="tests/measure/test_coordinator.py::test_the_first_error_of_a_trial_counts")
+@pytest.mark.nightly(
+    covered_by="packages/papers/tests/campaign/test_coordinator.py::test_the_first_error_of_a_trial_counts"
+)
 def test_workers_that_are_not_ready_in_time_are_reported_and_leave_nothing_behind(
     tmp_path: Path, trial_of: Make, ray: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,7 +105,9 @@ def test_workers_that_are_not_ready_in_time_are_reported_and_leave_nothing_behin
     assert ray.available_resources().get("CPU") == 2.0
 
 
-@pytest.mark.nightly(covered_by="tests/measure/test_ray.py::test_a_budget_leaves_trials_for_later")
+@pytest.mark.nightly(
+    covered_by="packages/papers/tests/campaign/test_ray.py::test_a_budget_leaves_trials_for_later"
+)
 def test_an_interrupted_campaign_goes_on_where_it_stopped(tmp_path: Path, trial_of: Make) -> None:
     path = tmp_path / "trials.sqlite"
     trials = [trial_of(model="mlp", repeat=repeat) for repeat in range(3)]

@@ -13,7 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from precision_time.errors import CaptureError, ConfigError
-from precision_time.measure.launchers.worker import (
+from precision_time.workload.capture.own import load_function
+from precision_time.workload.resolve import load_workload
+from precision_time_integrations.measure.steps import training
+from precision_time_integrations.measure.steps.catalog import built_in_models
+from precision_time_integrations.measure.steps.models import INPUTS, MODULES
+from precision_time_integrations.measure.steps.tasks import build_task, in_memory, synthetic_pool
+from precision_time_integrations.measure.steps.training import (
+    Trainer,
+    build_optimizer,
+    endless,
+)
+from precision_time_integrations.measure.trial import TrainingTrial
+from precision_time_papers.campaign.worker import (
     WorkerContext,
     _generated,
     _one_batch,
@@ -21,18 +33,6 @@ from precision_time.measure.launchers.worker import (
     loop_config,
     measure_trial,
 )
-from precision_time.measure.steps import training
-from precision_time.measure.steps.catalog import built_in_models
-from precision_time.measure.steps.models import INPUTS, MODULES
-from precision_time.measure.steps.tasks import build_task, in_memory, synthetic_pool
-from precision_time.measure.steps.training import (
-    Trainer,
-    build_optimizer,
-    endless,
-)
-from precision_time.measure.trial import TrainingTrial
-from precision_time.workload.capture.own import load_function
-from precision_time.workload.resolve import load_workload
 
 Make = Callable[..., TrainingTrial]
 CPU = torch.device("cpu")
@@ -55,7 +55,7 @@ def test_workers_share_an_epoch_without_overlap(
 
 
 def test_a_large_synthetic_set_goes_round(trial_of: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("precision_time.measure.steps.tasks.POOL_BYTES", 10 * 3 * 32 * 32 * 4)
+    monkeypatch.setattr("precision_time_integrations.measure.steps.tasks.POOL_BYTES", 10 * 3 * 32 * 32 * 4)
     trial = trial_of(dataset_samples=100_000)
     pool = synthetic_pool(trial, "images", built_in_models()["cnn"].sizes)
     assert 8 <= len(pool[0]) <= 10

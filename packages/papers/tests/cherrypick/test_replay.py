@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from precision_time.papers.cherrypick.replay import (
+from precision_time_papers.cherrypick.replay import (
     MOST_RUNS,
     ReplayJob,
     expected_random_runs,

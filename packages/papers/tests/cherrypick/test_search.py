@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from precision_time.errors import ConfigError
-from precision_time.papers.cherrypick.estimator import CherryPickGaussian
-from precision_time.papers.cherrypick.search import (
+from precision_time_papers.cherrypick.estimator import CherryPickGaussian
+from precision_time_papers.cherrypick.search import (
     LEAST_RUNS,
     Outcome,
     chance_below,
@@ -17,7 +17,7 @@ from precision_time.papers.cherrypick.search import (
     spread_starts,
     unit_cube,
 )
-from precision_time.papers.per_job import Configurations, MeasurementBudget
+from precision_time_papers.per_job import Configurations, MeasurementBudget
 
 
 def valley() -> tuple[np.ndarray, np.ndarray, np.ndarray]:

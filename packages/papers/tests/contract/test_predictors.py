@@ -2,8 +2,8 @@
 
 import pytest
 
-from precision_time.papers.registry import PREDICTORS
-from precision_time.papers.testing import SamplingPredictorSuite, TablePredictorSuite
+from precision_time_papers.registry import PREDICTORS
+from precision_time_papers.testing import SamplingPredictorSuite, TablePredictorSuite
 
 
 def entries(*, samples: bool) -> list:

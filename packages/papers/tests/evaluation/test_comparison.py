@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from precision_time.corpus.store import load_corpus
-from precision_time.evaluation.comparison import (
+from precision_time_papers.evaluation.comparison import (
     QUESTIONS,
     compare,
     compared,
     comparison_page,
     comparison_runs,
 )
-from precision_time.evaluation.cross_validation import ALL, JOBS, WITHIN, Predictions
-from precision_time.evaluation.measured_jobs import sampled_jobs
-from precision_time.evaluation.metrics import scored_errors_percent
-from precision_time.evaluation.pricing import priced_corpus
-from precision_time.papers.registry import chosen_predictors
+from precision_time_papers.evaluation.cross_validation import ALL, JOBS, WITHIN, Predictions
+from precision_time_papers.evaluation.measured_jobs import sampled_jobs
+from precision_time_papers.evaluation.metrics import scored_errors_percent
+from precision_time_papers.evaluation.pricing import priced_corpus
+from precision_time_papers.registry import chosen_predictors
 
 PREDICTORS = tuple(
     item
@@ -141,7 +141,9 @@ def test_predictions_are_kept_and_read_back(runs, kept) -> None:
     assert np.array_equal(held.step_time_s, again.step_time_s, equal_nan=True)
 
 
-@pytest.mark.nightly(covered_by="tests/evaluation/test_comparison.py::test_all_are_scored_on_the_same_rows")
+@pytest.mark.nightly(
+    covered_by="packages/papers/tests/evaluation/test_comparison.py::test_all_are_scored_on_the_same_rows"
+)
 def test_everything_at_once(tmp_path) -> None:
     result = compare(quick=True, folder=tmp_path)
     names = {item.name for item in result.scores}

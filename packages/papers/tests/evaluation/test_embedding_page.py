@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from precision_time.evaluation.papers.embedding import (
+from precision_time_papers.evaluation.papers.embedding import (
     FOUR,
     RESULT,
     SUMS,

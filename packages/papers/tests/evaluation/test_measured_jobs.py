@@ -9,8 +9,8 @@ from precision_time.corpus.protocols import PROTOCOLS, SMALL_CLUSTER
 from precision_time.corpus.splits import SplitBy, group_numbers
 from precision_time.corpus.store import load_corpus
 from precision_time.errors import UnknownNameError
-from precision_time.evaluation.comparison import QUESTIONS
-from precision_time.evaluation.measured_jobs import (
+from precision_time_papers.evaluation.comparison import QUESTIONS
+from precision_time_papers.evaluation.measured_jobs import (
     LEAST_OFFERED,
     can_be_sampled,
     configuration_of,
@@ -20,7 +20,7 @@ from precision_time.evaluation.measured_jobs import (
     run_limit,
     sampled_jobs,
 )
-from precision_time.papers.registry import PREDICTORS, chosen_predictors
+from precision_time_papers.registry import PREDICTORS, chosen_predictors
 
 ROWS = [item for item in load_corpus() if item.usable][::7]
 

@@ -10,16 +10,16 @@ from scipy.stats import kendalltau
 
 from precision_time.corpus.families import PrecisionFamily
 from precision_time.corpus.measurement import Measurement, Quality
-from precision_time.evaluation.generalization import limits_table, speed_ups
-from precision_time.evaluation.metrics import (
+from precision_time.learn.metrics import mape
+from precision_time.learn.table import JobTable, MeasuredTable
+from precision_time_papers.evaluation.generalization import limits_table, speed_ups
+from precision_time_papers.evaluation.metrics import (
     kendall_tau,
     ranking_tau,
     repeat_deviations,
     worst_groups,
 )
-from precision_time.evaluation.precision_tables import PAPER_WORST_PERCENT, blind_floor, spreads
-from precision_time.learn.metrics import mape
-from precision_time.learn.table import JobTable, MeasuredTable
+from precision_time_papers.evaluation.precision_tables import PAPER_WORST_PERCENT, blind_floor, spreads
 
 TIMES = st.lists(st.floats(1e-3, 1e3), min_size=2, max_size=6)
 

@@ -8,7 +8,8 @@ import pytest
 
 from precision_time.corpus.protocols import chip
 from precision_time.corpus.store import load_corpus
-from precision_time.evaluation.papers.precision import (
+from precision_time.learn.stages import DEFAULT_SETTINGS
+from precision_time_papers.evaluation.papers.precision import (
     NO_RUN,
     by_network,
     by_precision,
@@ -16,12 +17,11 @@ from precision_time.evaluation.papers.precision import (
     recorded,
     spread,
 )
-from precision_time.evaluation.papers.scope import BLIND_FP32, OURS, SCOPE, Study
-from precision_time.evaluation.pricing import priced_twice
-from precision_time.evaluation.refitted import refitted_section
-from precision_time.evaluation.report import sample_families
-from precision_time.learn.stages import DEFAULT_SETTINGS
-from precision_time.papers.precision_aware import PrecisionAware
+from precision_time_papers.evaluation.papers.scope import BLIND_FP32, OURS, SCOPE, Study
+from precision_time_papers.evaluation.pricing import priced_twice
+from precision_time_papers.evaluation.refitted import refitted_section
+from precision_time_papers.evaluation.report import sample_families
+from precision_time_papers.precision_aware import PrecisionAware
 
 FEW = {stage: replace(item, num_trees=6, num_leaves=8) for stage, item in DEFAULT_SETTINGS.items()}
 
@@ -31,7 +31,7 @@ def study():
     usable = [row for row in load_corpus() if row.usable and chip(row.device) in SCOPE["chips"]]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "precision_time.evaluation.papers.scope.PrecisionAware",
+            "precision_time_papers.evaluation.papers.scope.PrecisionAware",
             lambda **options: PrecisionAware(**{"trees": FEW} | options),
         )
         found = Study(table=priced_twice(sample_families(usable, 120)), executor=map, seeds=1)

@@ -10,8 +10,12 @@ import pytest
 
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.splits import Fold
-from precision_time.evaluation.measured_jobs import measured_jobs
-from precision_time.evaluation.papers.one_campaign import (
+from precision_time.hardware.custom import hardware_beside, load_custom
+from precision_time.hardware.device_table import get_device
+from precision_time.planning.money.reference import reference_offers, usd_per_device_hour
+from precision_time_papers.ernest import Ernest
+from precision_time_papers.evaluation.measured_jobs import measured_jobs
+from precision_time_papers.evaluation.papers.one_campaign import (
     BOTH,
     CHOSEN,
     OURS,
@@ -23,13 +27,9 @@ from precision_time.evaluation.papers.one_campaign import (
     Answers,
     refitted,
 )
-from precision_time.evaluation.papers.own_campaign import FILE, device_name
-from precision_time.evaluation.papers.predictddl import embedding_verdict, times_lower, verdict
-from precision_time.evaluation.replay import drawn_replay_rows
-from precision_time.hardware.custom import hardware_beside, load_custom
-from precision_time.hardware.device_table import get_device
-from precision_time.papers.ernest import Ernest
-from precision_time.planning.money.reference import reference_offers, usd_per_device_hour
+from precision_time_papers.evaluation.papers.own_campaign import FILE, device_name
+from precision_time_papers.evaluation.papers.predictddl import embedding_verdict, times_lower, verdict
+from precision_time_papers.evaluation.replay import drawn_replay_rows
 
 
 def rows() -> list[Measurement]:

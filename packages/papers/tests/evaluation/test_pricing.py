@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from precision_time.corpus.store import load_corpus
-from precision_time.evaluation.ablations import (
+from precision_time_papers.contract import column
+from precision_time_papers.evaluation.ablations import (
     ABLATIONS,
     POLICY_FEATURES,
     SHAPE_FEATURES,
@@ -14,9 +15,8 @@ from precision_time.evaluation.ablations import (
     terms_of,
     with_terms,
 )
-from precision_time.evaluation.cache import prune
-from precision_time.evaluation.pricing import priced_corpus
-from precision_time.papers.contract import column
+from precision_time_papers.evaluation.cache import prune
+from precision_time_papers.evaluation.pricing import priced_corpus
 
 MODELS = ("bert-base", "resnet50")
 COLUMNS = ("features", "analytical_s", "compute_s", "exposed_s")

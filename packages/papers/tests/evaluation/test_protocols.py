@@ -10,7 +10,7 @@ from precision_time.corpus.families import families_of, family_key, family_numbe
 from precision_time.corpus.protocols import PROTOCOLS, chip, source_name
 from precision_time.corpus.splits import configuration_groups, model_group
 from precision_time.corpus.store import load_corpus
-from precision_time.evaluation.report import sample_families
+from precision_time_papers.evaluation.report import sample_families
 
 FOLDS = 5
 

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from precision_time.errors import ConfigError
-from precision_time.evaluation.regressions import baseline_of, regressions, write_baseline
-from precision_time.evaluation.tables import Report
 from precision_time.render.document import Metric, Section
+from precision_time_papers.evaluation.regressions import baseline_of, regressions, write_baseline
+from precision_time_papers.evaluation.tables import Report
 
 ERROR, COVERED = "T5.model.mape_percent", "T5.coverage.model.covered_percent"
 

@@ -12,22 +12,22 @@ from precision_time.corpus.protocols import PROTOCOLS
 from precision_time.corpus.splits import configuration_groups
 from precision_time.corpus.store import load_corpus
 from precision_time.errors import ConfigError
-from precision_time.evaluation.ablations import ABLATIONS
-from precision_time.evaluation.cross_validation import Runs
-from precision_time.evaluation.generalization import (
+from precision_time.learn.stages import DEFAULT_SETTINGS
+from precision_time.render.table import text_of
+from precision_time_papers.evaluation.ablations import ABLATIONS
+from precision_time_papers.evaluation.cross_validation import Runs
+from precision_time_papers.evaluation.generalization import (
     LEVELS,
     _pair_known,
     evidence_tables,
     inside_intervals,
     nearest_known,
 )
-from precision_time.evaluation.importance import GROUPS, grouped_features
-from precision_time.evaluation.predictor_tables import STAGES
-from precision_time.evaluation.pricing import priced_corpus
-from precision_time.evaluation.report import SECTIONS, build_report, report_of, sample_families
-from precision_time.evaluation.tables import html, markdown
-from precision_time.learn.stages import DEFAULT_SETTINGS
-from precision_time.render.table import text_of
+from precision_time_papers.evaluation.importance import GROUPS, grouped_features
+from precision_time_papers.evaluation.predictor_tables import STAGES
+from precision_time_papers.evaluation.pricing import priced_corpus
+from precision_time_papers.evaluation.report import SECTIONS, build_report, report_of, sample_families
+from precision_time_papers.evaluation.tables import html, markdown
 
 ROWS = 220
 FAST = tuple(key for key in SECTIONS if key != "T4")

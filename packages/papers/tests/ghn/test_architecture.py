@@ -11,18 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_time.errors import CaptureError
-from precision_time.papers.ghn.architecture import (
+from precision_time.workload.graph import OpClass, OpGraph
+from precision_time.workload.resolve import load_workload
+from precision_time_papers.ghn.architecture import (
     ArchitectureGraph,
     architecture_of,
     build_architecture,
     levels_of,
     path_lengths,
 )
-from precision_time.papers.ghn.reading import GraphNode
-from precision_time.papers.ghn.unroll import unroll
-from precision_time.papers.ghn.vocabulary import Role, vocabulary
-from precision_time.workload.graph import OpClass, OpGraph
-from precision_time.workload.resolve import load_workload
+from precision_time_papers.ghn.reading import GraphNode
+from precision_time_papers.ghn.unroll import unroll
+from precision_time_papers.ghn.vocabulary import Role, vocabulary
 
 
 def feeding(graph: ArchitectureGraph) -> list[list[int]]:

@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from precision_time.errors import ConfigError
-from precision_time.papers.cli import architectures as commands
+from precision_time_papers.cli import architectures as commands
 
 app = typer.Typer()
 app.command(epilog=commands.EXAMPLES)(commands.architectures)
@@ -59,7 +59,7 @@ def test_the_map_is_written_and_the_same_each_time(suffix: str, tmp_path: Path) 
 
 
 def test_training_writes_a_hypernetwork_with_its_card(tmp_path: Path) -> None:
-    from precision_time.papers.ghn.weights import load_weights
+    from precision_time_papers.ghn.weights import load_weights
 
     path = tmp_path / "ghn.safetensors"
     answer = run(

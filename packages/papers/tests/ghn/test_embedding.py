@@ -12,30 +12,30 @@ import numpy as np
 import pytest
 
 from precision_time.errors import CaptureError, ConfigError, NotFittedError, UnknownNameError
-from precision_time.papers.ghn import embedding as embedding_module
-from precision_time.papers.ghn.architecture import architecture_of, build_architecture, path_lengths
-from precision_time.papers.ghn.embedding import embed
-from precision_time.papers.ghn.known import (
+from precision_time.precision.catalog import get_policy, known_policies
+from precision_time.precision.policy import DType
+from precision_time.workload.resolve import load_workload
+from precision_time_papers.ghn import embedding as embedding_module
+from precision_time_papers.ghn.architecture import architecture_of, build_architecture, path_lengths
+from precision_time_papers.ghn.embedding import embed
+from precision_time_papers.ghn.known import (
     embedding_of,
     known_embeddings,
     nearest,
     read_table,
     table_path,
 )
-from precision_time.papers.ghn.network import initial_vectors, node_vectors
-from precision_time.papers.ghn.reading import GraphNode
-from precision_time.papers.ghn.readout import lowered_dtypes
-from precision_time.papers.ghn.weights import GhnWeights, initial_weights, shipped_weights
-from precision_time.precision.catalog import get_policy, known_policies
-from precision_time.precision.policy import DType
-from precision_time.workload.resolve import load_workload
+from precision_time_papers.ghn.network import initial_vectors, node_vectors
+from precision_time_papers.ghn.reading import GraphNode
+from precision_time_papers.ghn.readout import lowered_dtypes
+from precision_time_papers.ghn.weights import GhnWeights, initial_weights, shipped_weights
 
 WEIGHTS = initial_weights(1)
 
 
 @pytest.fixture(scope="module")
 def scripts():
-    path = Path(__file__).parents[3] / "scripts" / "ghn_evaluation.py"
+    path = Path(__file__).parents[4] / "scripts" / "ghn_evaluation.py"
     spec = importlib.util.spec_from_file_location("ghn_evaluation", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules["ghn_evaluation"] = module

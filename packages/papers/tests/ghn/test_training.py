@@ -12,18 +12,20 @@ import torch
 from torch.func import functional_call
 
 from precision_time.errors import ConfigError, NotFittedError
-from precision_time.papers.ghn.architecture import architecture_of
-from precision_time.papers.ghn.decoder import tiled
-from precision_time.papers.ghn.fit import (
+from precision_time.workload.capture.fold import fold_repeats
+from precision_time.workload.capture.recorder import CAPTURE_BATCH, record
+from precision_time_papers.ghn.architecture import architecture_of
+from precision_time_papers.ghn.decoder import tiled
+from precision_time_papers.ghn.fit import (
     card_of,
     score_splits,
     untrained_accuracies,
 )
-from precision_time.papers.ghn.images import load_images
-from precision_time.papers.ghn.network import node_vectors as numpy_vectors
-from precision_time.papers.ghn.sampled import draw_sampled, sampled
-from precision_time.papers.ghn.sampler import ImageShape, build, draw_many, space, space_names
-from precision_time.papers.ghn.torch_ghn import (
+from precision_time_papers.ghn.images import load_images
+from precision_time_papers.ghn.network import node_vectors as numpy_vectors
+from precision_time_papers.ghn.sampled import draw_sampled, sampled
+from precision_time_papers.ghn.sampler import ImageShape, build, draw_many, space, space_names
+from precision_time_papers.ghn.torch_ghn import (
     accuracies,
     batch_of,
     fill,
@@ -31,10 +33,8 @@ from precision_time.papers.ghn.torch_ghn import (
     to_parameters,
     to_weights,
 )
-from precision_time.papers.ghn.training import TrainSettings, train
-from precision_time.papers.ghn.weights import initial_weights, shipped_weights
-from precision_time.workload.capture.fold import fold_repeats
-from precision_time.workload.capture.recorder import CAPTURE_BATCH, record
+from precision_time_papers.ghn.training import TrainSettings, train
+from precision_time_papers.ghn.weights import initial_weights, shipped_weights
 
 SHAPE = ImageShape(channels=1, side=8, classes=10)
 FEW = 3

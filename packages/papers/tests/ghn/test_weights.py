@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_time.errors import NotFittedError
-from precision_time.papers.ghn.weights import (
+from precision_time_papers.ghn.weights import (
     initial_weights,
     load_weights,
     read_safetensors,

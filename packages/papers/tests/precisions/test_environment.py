@@ -9,9 +9,9 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from precision_time import Request
-from precision_time.planning.precisions.environment import ScheduleEnvironment, train
 from precision_time.planning.precisions.risk import Basis, Risk
-from precision_time.planning.precisions.schedules import Schedules, schedules_of
+from precision_time_papers.precisions.environment import ScheduleEnvironment, train
+from precision_time_papers.precisions.schedules import Schedules, schedules_of
 
 BUDGET = 0.0012
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from precision_time.planning.precisions.knapsack import Choices, exhaustive, frontier
+from precision_time_papers.precisions.knapsack import Choices, exhaustive, frontier
 
 
 @st.composite

@@ -13,12 +13,12 @@ import yaml
 from precision_time import Request, predict_time
 from precision_time.errors import ConfigError, UnknownNameError
 from precision_time.planning.precisions.groups import layer_groups
-from precision_time.planning.precisions.methods import METHODS
 from precision_time.planning.precisions.risk import Basis, Risk, share_of_gap
-from precision_time.planning.precisions.schedules import Schedules, schedules_of
-from precision_time.planning.precisions.search import search_precisions
 from precision_time.planning.run.api import predict_run
 from precision_time.precision.rules import layers_of_pattern
+from precision_time_papers.precisions.methods import METHODS
+from precision_time_papers.precisions.schedules import Schedules, schedules_of
+from precision_time_papers.precisions.search import search_precisions
 
 BERT = {"model": "bert-large", "device": "H100-SXM5-80GB", "gpus": 8, "batch_size": 64}
 BUDGETS = (0.0, 0.0004, 0.001, 0.0025, 1.0)

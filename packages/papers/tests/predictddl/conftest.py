@@ -12,7 +12,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from precision_time.corpus.measurement import Measurement
 from precision_time.hardware.inventory import ClusterResources, NodeResources, resources
-from precision_time.papers.predictddl.columns import (
+from precision_time_papers.predictddl.columns import (
     ANNOTATED,
     CLUSTER_COLUMNS,
     EMBEDDING,
@@ -21,15 +21,15 @@ from precision_time.papers.predictddl.columns import (
     VARIANTS,
     inputs_of,
 )
-from precision_time.papers.predictddl.embeddings import (
+from precision_time_papers.predictddl.embeddings import (
     annotated_names,
     blind_names,
     ghn_version,
     probe_embeddings,
 )
-from precision_time.papers.predictddl.fitting import Examples, FitSettings, choose
-from precision_time.papers.predictddl.registry import Registry, TrainedType
-from precision_time.papers.predictddl.regressors import Floats
+from precision_time_papers.predictddl.fitting import Examples, FitSettings, choose
+from precision_time_papers.predictddl.registry import Registry, TrainedType
+from precision_time_papers.predictddl.regressors import Floats
 
 SMALL = FitSettings(
     ranks=(4,),

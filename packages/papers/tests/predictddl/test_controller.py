@@ -23,8 +23,11 @@ from precision_time.hardware.catalog import get_cluster
 from precision_time.hardware.device import Cluster
 from precision_time.hardware.inventory import ClusterResources, resources
 from precision_time.learn.table import job_table
-from precision_time.papers.ghn.weights import find_weights, initial_weights, save_weights
-from precision_time.papers.predictddl.columns import (
+from precision_time.request.datasets import DatasetFacts
+from precision_time.workload.graph import Node, OpClass, OpGraph
+from precision_time.workload.resolve import load_workload
+from precision_time_papers.ghn.weights import find_weights, initial_weights, save_weights
+from precision_time_papers.predictddl.columns import (
     BLIND,
     CLUSTER_COLUMNS,
     PRECISION,
@@ -32,20 +35,17 @@ from precision_time.papers.predictddl.columns import (
     picked,
     size_columns,
 )
-from precision_time.papers.predictddl.contract import Answer, Refusal
-from precision_time.papers.predictddl.controller import PredictDDL, PriceCache, answer_batch
-from precision_time.papers.predictddl.embeddings import (
+from precision_time_papers.predictddl.contract import Answer, Refusal
+from precision_time_papers.predictddl.controller import PredictDDL, PriceCache, answer_batch
+from precision_time_papers.predictddl.embeddings import (
     embedding_of_graph,
     job_embeddings,
     probe_distance,
     probe_embeddings,
 )
-from precision_time.papers.predictddl.registry import Registry, TrainedType
-from precision_time.papers.predictddl.requests import PredictDDLRequest, read_batch, read_request, resolve
-from precision_time.papers.predictddl.trainer import input_columns
-from precision_time.request.datasets import DatasetFacts
-from precision_time.workload.graph import Node, OpClass, OpGraph
-from precision_time.workload.resolve import load_workload
+from precision_time_papers.predictddl.registry import Registry, TrainedType
+from precision_time_papers.predictddl.requests import PredictDDLRequest, read_batch, read_request, resolve
+from precision_time_papers.predictddl.trainer import input_columns
 
 BODY: dict[str, Any] = {
     "model": "resnet18",
@@ -246,7 +246,7 @@ def test_inputs_beyond_training_are_said(service: PredictDDL, cluster: ClusterRe
 def test_missing_type_is_trained_from_the_runs_at_hand(
     tmp_path: Path, cluster: ClusterResources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from precision_time.papers.predictddl import fitting, trainer
+    from precision_time_papers.predictddl import fitting, trainer
 
     from .conftest import SMALL
 
@@ -340,8 +340,8 @@ def test_an_error_that_nobody_foresaw_refuses_its_own_line_only(
             raise IndexError("odd job")
         return usual_columns(jobs, priced, **options)
 
-    monkeypatch.setattr("precision_time.papers.predictddl.controller.resolve", odd_resolve)
-    monkeypatch.setattr("precision_time.papers.predictddl.controller.input_columns", odd_columns)
+    monkeypatch.setattr("precision_time_papers.predictddl.controller.resolve", odd_resolve)
+    monkeypatch.setattr("precision_time_papers.predictddl.controller.input_columns", odd_columns)
     asked = [
         request_of(cluster, name="unreadable"),
         request_of(cluster, name="odd", batch_size=7),

@@ -10,10 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_time.errors import ConfigError, UnknownNameError
-from precision_time.papers.predictddl.contract import Outcome
-from precision_time.papers.predictddl.controller import FARTHEST, find_task
-from precision_time.papers.predictddl.embeddings import probe_distance, probe_embeddings
-from precision_time.papers.predictddl.registry import Registry, TrainedType
 from precision_time.request.datasets import (
     OTHER,
     DatasetFacts,
@@ -24,6 +20,10 @@ from precision_time.request.datasets import (
     known_dataset_names,
     type_of,
 )
+from precision_time_papers.predictddl.contract import Outcome
+from precision_time_papers.predictddl.controller import FARTHEST, find_task
+from precision_time_papers.predictddl.embeddings import probe_distance, probe_embeddings
+from precision_time_papers.predictddl.registry import Registry, TrainedType
 
 COUNTS = st.integers(1, 10**9)
 

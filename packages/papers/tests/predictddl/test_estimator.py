@@ -10,10 +10,10 @@ import pytest
 
 from precision_time.errors import ConfigError, UnknownNameError
 from precision_time.learn.table import JobTable, MeasuredTable
-from precision_time.papers.contract import FeatureTable, JobViews, NamedColumns
-from precision_time.papers.predictddl.columns import BLIND, CLUSTER_COLUMNS, PRECISION, PRECISION_FEATURES
-from precision_time.papers.predictddl.estimator import PredictDDLRegression
-from precision_time.papers.predictddl.fitting import LEAST_ROWS
+from precision_time_papers.contract import FeatureTable, JobViews, NamedColumns
+from precision_time_papers.predictddl.columns import BLIND, CLUSTER_COLUMNS, PRECISION, PRECISION_FEATURES
+from precision_time_papers.predictddl.estimator import PredictDDLRegression
+from precision_time_papers.predictddl.fitting import LEAST_ROWS
 
 from .conftest import SMALL, own_measurement
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from precision_time.errors import ConfigError, NotFittedError, UnknownNameError
-from precision_time.papers.predictddl import registry as module
-from precision_time.papers.predictddl.registry import Registry, TrainedType, registry_folder
+from precision_time_papers.predictddl import registry as module
+from precision_time_papers.predictddl.registry import Registry, TrainedType, registry_folder
 
 from .conftest import ALL_NAMES, examples
 

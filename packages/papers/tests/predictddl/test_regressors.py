@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_time.errors import ConfigError, NotFittedError, UnknownNameError
-from precision_time.papers.predictddl.fitting import (
+from precision_time_papers.predictddl.fitting import (
     Candidate,
     Examples,
     FitSettings,
@@ -17,7 +17,7 @@ from precision_time.papers.predictddl.fitting import (
     embedding_projection,
     joined,
 )
-from precision_time.papers.predictddl.regressors import KINDS, Regressor, Standardizer, check_kind
+from precision_time_papers.predictddl.regressors import KINDS, Regressor, Standardizer, check_kind
 
 from .conftest import SMALL, examples
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from precision_time.errors import ConfigError
 from precision_time.hardware.inventory import ClusterResources, NodeResources, resources
-from precision_time.papers.predictddl.contract import Answer, Refusal
-from precision_time.papers.predictddl.controller import PredictDDL, answer_batch
-from precision_time.papers.predictddl.registry import Registry
-from precision_time.papers.predictddl.requests import PredictDDLRequest, read_request
-from precision_time.papers.predictddl.servers import ServersNeeded, servers_needed
 from precision_time.units import duration_s
+from precision_time_papers.predictddl.contract import Answer, Refusal
+from precision_time_papers.predictddl.controller import PredictDDL, answer_batch
+from precision_time_papers.predictddl.registry import Registry
+from precision_time_papers.predictddl.requests import PredictDDLRequest, read_request
+from precision_time_papers.predictddl.servers import ServersNeeded, servers_needed
 
 
 class Times:

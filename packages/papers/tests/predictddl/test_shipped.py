@@ -8,11 +8,11 @@ import pytest
 from precision_time.corpus.jobs import job_of
 from precision_time.corpus.store import load_corpus
 from precision_time.learn.table import job_table
-from precision_time.papers.predictddl.columns import PRECISION, VARIANTS, inputs_of, picked
-from precision_time.papers.predictddl.embeddings import annotated_names, blind_names, ghn_version, same_probe
-from precision_time.papers.predictddl.registry import Registry, shipped_folder
-from precision_time.papers.predictddl.regressors import KINDS
-from precision_time.papers.predictddl.trainer import input_columns, rows_by_type
+from precision_time_papers.predictddl.columns import PRECISION, VARIANTS, inputs_of, picked
+from precision_time_papers.predictddl.embeddings import annotated_names, blind_names, ghn_version, same_probe
+from precision_time_papers.predictddl.registry import Registry, shipped_folder
+from precision_time_papers.predictddl.regressors import KINDS
+from precision_time_papers.predictddl.trainer import input_columns, rows_by_type
 
 SHIPPED = Registry(own=shipped_folder())
 MOST_BYTES = 1_500_000

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from precision_time.papers.predictddl.fitting import Candidate, Prepared
-from precision_time.papers.predictddl.within import FACTOR, NEAREST, BoundByNeighbors, PredictDDLWithin
-from precision_time.papers.testing import made_up_runs
+from precision_time_papers.predictddl.fitting import Candidate, Prepared
+from precision_time_papers.predictddl.within import FACTOR, NEAREST, BoundByNeighbors, PredictDDLWithin
+from precision_time_papers.testing import made_up_runs
 
 from .conftest import ALL_NAMES, SMALL, examples
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from precision_time.errors import ConfigError, PrecisionTimeError
-from precision_time.planning.queue.choices import Choice
-from precision_time.planning.queue.devices import executed, place
-from precision_time.planning.queue.jobs import queue_of
-from precision_time.planning.queue.objectives import OBJECTIVES, Objective, objective_of
-from precision_time.planning.queue.pools import Pool, pools_of
-from precision_time.planning.queue.solver import solve
+from precision_time_papers.queue.choices import Choice
+from precision_time_papers.queue.devices import executed, place
+from precision_time_papers.queue.jobs import queue_of
+from precision_time_papers.queue.objectives import OBJECTIVES, Objective, objective_of
+from precision_time_papers.queue.pools import Pool, pools_of
+from precision_time_papers.queue.solver import solve
 
 POOLS = (
     Pool(name="two hosts", device="A", nodes=2, devices_per_node=2),

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from precision_time.errors import ConfigError, MissingExtraError
-from precision_time.planning.queue.api import schedule
 from precision_time.planning.run.api import predict_run
+from precision_time_papers.queue.api import schedule
 
 CLUSTER = "nodes: [{device: H100-SXM5-80GB, devices: 8}]\n"
 JOB = {"model": "bert-large", "steps": 20_000, "batch_size": 16, "seq_len": 384, "precision": "bf16-mixed"}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from precision_time.papers.ray_models.points import Points
+from precision_time_papers.ray_models.points import Points
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from precision_time.errors import ConfigError, CorpusError, PrecisionTimeError, UnknownNameError
-from precision_time.papers.ray_models.points import points_of, read_csv
-from precision_time.papers.ray_models.schema import prepared, read_study, study_of
+from precision_time_papers.ray_models.points import points_of, read_csv
+from precision_time_papers.ray_models.schema import prepared, read_study, study_of
 
 ROWS = [{"w": str(w), "b": str(b), "net": "a", "t": str(0.1 * b + w)} for w in (1, 2, 4) for b in (1, 2, 3)]
 

@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from precision_time.errors import ConfigError
-from precision_time.papers.cli.performance import performance_models, performance_predict
+from precision_time_papers.cli.performance import performance_models, performance_predict
 
 APP = typer.Typer()
 APP.command()(performance_models)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from precision_time.papers.ray_models.estimators import (
+from precision_time_papers.ray_models.estimators import (
     ForwardRegressor,
     OverlapRegressor,
     StepwiseRegressor,

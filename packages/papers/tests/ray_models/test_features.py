@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_time.errors import ConfigError, CorpusError
-from precision_time.papers.ray_models.features import (
+from precision_time_papers.ray_models.features import (
     engineered,
     feature_name,
     feature_table,

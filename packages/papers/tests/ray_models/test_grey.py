@@ -5,9 +5,9 @@ import pytest
 
 from precision_time import predict_time
 from precision_time.errors import ConfigError, UnknownNameError
-from precision_time.papers.ray_models.grey import GreyBox, job_named
-from precision_time.papers.ray_models.schema import prepared_rows, study_of
-from precision_time.papers.ray_models.study import run_study
+from precision_time_papers.ray_models.grey import GreyBox, job_named
+from precision_time_papers.ray_models.schema import prepared_rows, study_of
+from precision_time_papers.ray_models.study import run_study
 
 BOX = GreyBox(
     fields={"workers": "gpus", "batch_per_worker": "batch"},

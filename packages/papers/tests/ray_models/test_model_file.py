@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from precision_time.errors import ConfigError, CorpusError
-from precision_time.papers.ray_models.model import PerformanceModel, _check_tree
-from precision_time.papers.ray_models.schema import StudyFile, prepared_rows, study_of
-from precision_time.papers.ray_models.study import run_study
+from precision_time_papers.ray_models.model import PerformanceModel, _check_tree
+from precision_time_papers.ray_models.schema import StudyFile, prepared_rows, study_of
+from precision_time_papers.ray_models.study import run_study
 
 
 def small_model() -> PerformanceModel:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from precision_time.errors import ConfigError
-from precision_time.papers.ray_models.points import Points
-from precision_time.papers.ray_models.splits import (
+from precision_time_papers.ray_models.points import Points
+from precision_time_papers.ray_models.splits import (
     SplitRule,
     inner_rule,
     largest_held_out,

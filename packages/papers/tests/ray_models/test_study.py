@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from precision_time.errors import ConfigError
-from precision_time.papers.ray_models.features import engineered
-from precision_time.papers.ray_models.points import Points
-from precision_time.papers.ray_models.report import remarks, score_rows, to_dict
-from precision_time.papers.ray_models.splits import SplitRule, splits_of
-from precision_time.papers.ray_models.study import Study, StudyPlan, pool_of, run_study
-from precision_time.papers.ray_models.techniques import TECHNIQUES
-from precision_time.papers.ray_models.tuning import FeatureSelection, Search, mape_percent, tune
+from precision_time_papers.ray_models.features import engineered
+from precision_time_papers.ray_models.points import Points
+from precision_time_papers.ray_models.report import remarks, score_rows, to_dict
+from precision_time_papers.ray_models.splits import SplitRule, splits_of
+from precision_time_papers.ray_models.study import Study, StudyPlan, pool_of, run_study
+from precision_time_papers.ray_models.techniques import TECHNIQUES
+from precision_time_papers.ray_models.tuning import FeatureSelection, Search, mape_percent, tune
 
 BEYOND = SplitRule(method="extrapolation", bounds={"workers": 4.0})
 
@@ -69,7 +69,7 @@ def test_1_the_kept_model_is_the_best_in_selection_not_in_validation(
     def rigged(technique: Any, *rest: Any, **options: Any) -> Any:
         return replace(tune(technique, *rest, **options), selection_mape=errors[technique.name])
 
-    monkeypatch.setattr("precision_time.papers.ray_models.study.tune", rigged)
+    monkeypatch.setattr("precision_time_papers.ray_models.study.tune", rigged)
     rule = SplitRule(method="extrapolation", bounds={"batch": 32.0})
     study = run_study(ring_points(), plan("nnls", "tree", validation=rule))
     validation = {score.technique.name: score.validation_mape for score in study.scores}
@@ -115,7 +115,7 @@ def test_5_every_search_minimises_the_percentage_error(
     points = ring_points(noise=0.05)
     asked = plan("ridge")
     pool = pool_of(asked)
-    from precision_time.papers.ray_models.features import feature_table
+    from precision_time_papers.ray_models.features import feature_table
 
     x, y = feature_table(pool.features, points.columns), points.measured
     splits = splits_of(points, SplitRule(method="kfold", folds=3))

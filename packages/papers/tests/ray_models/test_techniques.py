@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from precision_time.papers.ray_models.features import engineered, feature_table
-from precision_time.papers.ray_models.grey import GreyBox
-from precision_time.papers.ray_models.model import PerformanceModel
-from precision_time.papers.ray_models.points import Points
-from precision_time.papers.ray_models.study import StudyPlan, pool_of
-from precision_time.papers.ray_models.techniques import TECHNIQUES
+from precision_time_papers.ray_models.features import engineered, feature_table
+from precision_time_papers.ray_models.grey import GreyBox
+from precision_time_papers.ray_models.model import PerformanceModel
+from precision_time_papers.ray_models.points import Points
+from precision_time_papers.ray_models.study import StudyPlan, pool_of
+from precision_time_papers.ray_models.techniques import TECHNIQUES
 
 ROLES = {"workers": "workers", "batch": "batch"}
 

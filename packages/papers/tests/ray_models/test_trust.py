@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from precision_time.errors import ConfigError
-from precision_time.papers.ray_models.features import engineered
-from precision_time.papers.ray_models.forecast import cheapest, counts_of, offers_of
-from precision_time.papers.ray_models.model import PerformanceModel
-from precision_time.papers.ray_models.points import Points
-from precision_time.papers.ray_models.splits import SplitRule, splits_of
-from precision_time.papers.ray_models.study import StudyPlan, run_study
-from precision_time.papers.ray_models.techniques import TECHNIQUES
-from precision_time.papers.ray_models.trust import COVERAGE, Trust, interval_width, model_flags
+from precision_time_papers.ray_models.features import engineered
+from precision_time_papers.ray_models.forecast import cheapest, counts_of, offers_of
+from precision_time_papers.ray_models.model import PerformanceModel
+from precision_time_papers.ray_models.points import Points
+from precision_time_papers.ray_models.splits import SplitRule, splits_of
+from precision_time_papers.ray_models.study import StudyPlan, run_study
+from precision_time_papers.ray_models.techniques import TECHNIQUES
+from precision_time_papers.ray_models.trust import COVERAGE, Trust, interval_width, model_flags
 
 BEYOND = SplitRule(method="extrapolation", bounds={"workers": 4.0})
 

@@ -11,9 +11,9 @@ import pytest
 
 from precision_time.cli.main import main
 from precision_time.errors import ConfigError, UnknownNameError
-from precision_time.measure.risk.campaign import run_campaign
-from precision_time.measure.risk.plan import load_risk_plan
-from precision_time.measure.risk.summary import additivity, read_table, summarize, table_text
+from precision_time_papers.risk.campaign import run_campaign
+from precision_time_papers.risk.plan import load_risk_plan
+from precision_time_papers.risk.summary import additivity, read_table, summarize, table_text
 
 TINY = Path(__file__).with_name("risk.toml")
 

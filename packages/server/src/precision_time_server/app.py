@@ -10,9 +10,10 @@ from contextlib import asynccontextmanager
 from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from .. import __version__
-from ..errors import ConfigError
-from ..plugins import left_out, loaded
+from precision_time import __version__
+from precision_time.errors import ConfigError
+from precision_time.plugins import left_out, loaded
+
 from . import openapi, problems
 from .guard import Guard
 from .routes import (

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 
-from ..errors import ConfigError, shown
-from ..hardware.device_table import canonical_device
-from ..planning.money.offers import Offer
-from ..request.fields import MAX_COUNT, MAX_VALUE, NUMBER, PositiveNumber, values_of
-from ..request.schema import request_fields
-from ..request.validation import config_error
+from precision_time.errors import ConfigError, shown
+from precision_time.hardware.device_table import canonical_device
+from precision_time.planning.money.offers import Offer
+from precision_time.request.fields import MAX_COUNT, MAX_VALUE, NUMBER, PositiveNumber, values_of
+from precision_time.request.schema import request_fields
+from precision_time.request.validation import config_error
 
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 _Names = Annotated[list[StrictStr], Field(min_length=1, max_length=300)] | StrictStr

@@ -15,12 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from ..barrier import data_only
-from ..diagnostics import Diagnostic, Severity
-from ..errors import PrecisionTimeError
-from ..predict.api import predict_each
-from ..predict.prediction import Prediction
-from ..request.request import Request
+from precision_time.barrier import data_only
+from precision_time.diagnostics import Diagnostic, Severity
+from precision_time.errors import PrecisionTimeError
+from precision_time.predict.api import predict_each
+from precision_time.predict.prediction import Prediction
+from precision_time.request.request import Request
+
 from .problems import BusyError, TimeLimitError
 
 Answer = Prediction | PrecisionTimeError

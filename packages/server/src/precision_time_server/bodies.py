@@ -11,7 +11,8 @@ from pydantic_core import to_json
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ..errors import shown
+from precision_time.errors import shown
+
 from .problems import BadRequestError, TooLargeError, WrongMediaTypeError
 
 MAX_DEPTH = 32

@@ -9,16 +9,16 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from ..cost.constants import constants
-from ..cost.optimizer import known_optimizers
-from ..cost.stacks import known_stacks
-from ..errors import UnknownNameError
-from ..hardware.device_table import canonical_device, known_devices
-from ..hardware.nodes import known_node_types
-from ..planning.money.offers import Market, offers
-from ..precision.catalog import known_policies, known_variants
-from ..workload.families.tables import dataset_table
-from ..workload.resolve import known_models, search_models
+from precision_time.cost.constants import constants
+from precision_time.cost.optimizer import known_optimizers
+from precision_time.cost.stacks import known_stacks
+from precision_time.errors import UnknownNameError
+from precision_time.hardware.device_table import canonical_device, known_devices
+from precision_time.hardware.nodes import known_node_types
+from precision_time.planning.money.offers import Market, offers
+from precision_time.precision.catalog import known_policies, known_variants
+from precision_time.workload.families.tables import dataset_table
+from precision_time.workload.resolve import known_models, search_models
 
 Item = Mapping[str, Any]
 _SEPARATORS = re.compile(r"[\s_\-./:]+")

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import ConfigError, PrecisionTimeError, shown
-from ..hardware.custom import load_custom
-from ..learn.artifact import chosen_predictor
-from ..learn.calibration.calibration import Calibration
-from ..predict.anchors import Anchor, anchor_of, points_of
-from ..request.request import Request
-from ..request.schema import ANCHOR_TIMES, MOST_ANCHORS
+from precision_time.errors import ConfigError, PrecisionTimeError, shown
+from precision_time.hardware.custom import load_custom
+from precision_time.learn.artifact import chosen_predictor
+from precision_time.learn.calibration.calibration import Calibration
+from precision_time.predict.anchors import Anchor, anchor_of, points_of
+from precision_time.request.request import Request
+from precision_time.request.schema import ANCHOR_TIMES, MOST_ANCHORS
+
 from .defaults import joined
 from .jobs import checked
 

@@ -14,9 +14,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from anyio import to_thread
 
-from ..errors import CorpusError, shown
-from ..forks import ForkLock
-from ..learn.calibration.calibration import Calibration
+from precision_time.errors import CorpusError, shown
+from precision_time.forks import ForkLock
+from precision_time.learn.calibration.calibration import Calibration
+
 from .cluster_documents import ClusterDocument
 from .jobs import UPLOADS
 from .learning import Activate, Learned, learn
@@ -24,7 +25,8 @@ from .measured_rows import MeasuredRow, Setting
 from .problems import ConflictError, NotFoundError
 
 if TYPE_CHECKING:
-    from ..workload.graph import OpGraph
+    from precision_time.workload.graph import OpGraph
+
     from .service import Service
     from .store.store import Store
 

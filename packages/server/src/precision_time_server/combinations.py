@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError, shown
-from ..request.request import Request
-from ..request.sweep import PHASES, RUN, axes_of
-from ..workload.resolve import is_known_model
+from precision_time.errors import ConfigError, shown
+from precision_time.request.request import Request
+from precision_time.request.sweep import PHASES, RUN, axes_of
+from precision_time.workload.resolve import is_known_model
+
 from .defaults import joined
 from .jobs import checked, with_graphs
 from .problems import TooLargeError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..request.schema import ALIASES, GLOBAL_BATCHES, RUN_LENGTHS
+from precision_time.request.schema import ALIASES, GLOBAL_BATCHES, RUN_LENGTHS
 
 _PLACE = ("node_type", "intra_node", "inter_node", "network")
 _REPLACES: Mapping[str, tuple[str, ...]] = {

@@ -11,9 +11,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from .. import __version__
-from ..barrier import data_only
-from ..client.conversation import VERSION_HEADER
+from precision_time import __version__
+from precision_time.barrier import data_only
+from precision_time.client.conversation import VERSION_HEADER
+
 from .hosts import check_place
 from .metrics import CALL_SECONDS, CALLS, IN_PROGRESS
 from .problems import (

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Any
 
-from ..errors import shown
+from precision_time.errors import shown
+
 from .problems import ForeignOriginError, WrongHostError
 from .settings import Settings
 

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError, shown
-from ..precision.catalog import is_policy_file
-from ..request.request import Request
-from ..request.schema import ALIASES, request_fields
+from precision_time.errors import ConfigError, shown
+from precision_time.precision.catalog import is_policy_file
+from precision_time.request.request import Request
+from precision_time.request.schema import ALIASES, request_fields
+
 from .defaults import joined
 
 if TYPE_CHECKING:
-    from ..workload.graph import OpGraph
+    from precision_time.workload.graph import OpGraph
+
     from .service import Service
 
 REFUSED: Mapping[str, str] = {

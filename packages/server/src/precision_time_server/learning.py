@@ -13,14 +13,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..corpus.own import PricedStep
-from ..errors import ConfigError, PrecisionTimeError
-from ..learn.artifact import chosen_predictor
-from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration, places_of_times
-from ..learn.calibration.fit import Calibrated, calibrate_steps
-from ..learn.calibration.process import PROCESSES
-from ..learn.metrics import ErrorSummary
-from ..learn.serving import predict_step_times
+from precision_time.corpus.own import PricedStep
+from precision_time.errors import ConfigError, PrecisionTimeError
+from precision_time.learn.artifact import chosen_predictor
+from precision_time.learn.calibration.calibration import WIDTH_COVERAGE, Calibration, places_of_times
+from precision_time.learn.calibration.fit import Calibrated, calibrate_steps
+from precision_time.learn.calibration.process import PROCESSES
+from precision_time.learn.metrics import ErrorSummary
+from precision_time.learn.serving import predict_step_times
+
 from .measured_rows import MeasuredRow, Setting, bounded, reason_of, step_of
 
 Activate = Literal["never", "if-better", "always"]

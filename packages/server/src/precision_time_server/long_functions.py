@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..planning.decision.api import plan
-from ..planning.layouts.api import find_layouts
-from ..planning.run.api import run_of
-from ..planning.run.phases import phases_of
-from ..planning.run.schema import RunOptions
-from ..predict.compare import answer_all
-from ..predict.prediction import Prediction
-from ..request.request import Request
+from precision_time.planning.decision.api import plan
+from precision_time.planning.layouts.api import find_layouts
+from precision_time.planning.run.api import run_of
+from precision_time.planning.run.phases import phases_of
+from precision_time.planning.run.schema import RunOptions
+from precision_time.predict.compare import answer_all
+from precision_time.predict.prediction import Prediction
+from precision_time.request.request import Request
+
 from .problems import TooLargeError
 
 

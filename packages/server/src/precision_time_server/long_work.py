@@ -89,7 +89,7 @@ def _ignore_interrupts() -> None:
 
 
 def _named_only(function: Callable[..., _Answer], arguments: tuple[Any, ...]) -> _Answer:
-    from ..barrier import data_only
+    from precision_time.barrier import data_only
 
     with data_only():
         return function(*arguments)

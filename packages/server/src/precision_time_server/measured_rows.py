@@ -12,19 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from ..corpus.own import BESIDES, STEP_FIELDS, Beside, OwnStep, row_of_fields, steps_of_rows
-from ..corpus.schema import COLUMNS, REQUIRED, Row, column_of, rows_of_lines
-from ..errors import ConfigError, CorpusError, PrecisionTimeError, shown
-from ..hardware.catalog import get_device
-from ..learn.artifact import chosen_predictor
-from ..learn.calibration.calibration import WIDTH_COVERAGE
-from ..learn.evaluation import evaluate_steps
-from ..learn.serving import predict_step_times
-from ..precision.catalog import is_policy_file
-from ..predict.anchors import too_fast
-from ..request.request import Request
-from ..request.schema import ANCHOR_TIMES
-from ..workload.graph import OpGraph
+from precision_time.corpus.own import BESIDES, STEP_FIELDS, Beside, OwnStep, row_of_fields, steps_of_rows
+from precision_time.corpus.schema import COLUMNS, REQUIRED, Row, column_of, rows_of_lines
+from precision_time.errors import ConfigError, CorpusError, PrecisionTimeError, shown
+from precision_time.hardware.catalog import get_device
+from precision_time.learn.artifact import chosen_predictor
+from precision_time.learn.calibration.calibration import WIDTH_COVERAGE
+from precision_time.learn.evaluation import evaluate_steps
+from precision_time.learn.serving import predict_step_times
+from precision_time.precision.catalog import is_policy_file
+from precision_time.predict.anchors import too_fast
+from precision_time.request.request import Request
+from precision_time.request.schema import ANCHOR_TIMES
+from precision_time.workload.graph import OpGraph
+
 from .defaults import joined
 from .jobs import checked
 

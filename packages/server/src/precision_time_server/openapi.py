@@ -13,10 +13,11 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter
 
-from ..planning.run.schema import RunOptions
-from ..request.json_schema import job_file_schema
-from ..request.schema import ALIASES
-from ..request.sweep import RUN
+from precision_time.planning.run.schema import RunOptions
+from precision_time.request.json_schema import job_file_schema
+from precision_time.request.schema import ALIASES
+from precision_time.request.sweep import RUN
+
 from .jobs import REFUSED
 
 JOB = "Job"

@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ..errors import (
+from precision_time.errors import (
     BrokenPackageError,
     ConfigError,
     MissingExtraError,
@@ -31,7 +31,7 @@ HUNG_UP = 499
 """What proxies log for a caller that has gone."""
 _MOST_PARAMETERS = 5
 """That the text of an error names."""
-_log = logging.getLogger("precision_time.server")
+_log = logging.getLogger("precision_time_server")
 
 
 class ProblemError(PrecisionTimeError):

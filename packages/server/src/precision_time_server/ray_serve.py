@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..errors import ConfigError, required_module
-from ..executor import usable_cores
-from ..ray_executor import LOCAL, import_ray, ray_session
+from precision_time.errors import ConfigError, required_module
+from precision_time.executor import usable_cores
+from precision_time.ray_executor import LOCAL, import_ray, ray_session
+
 from .settings import Settings
 
 NAME = "precision-time"
@@ -88,7 +89,10 @@ def serving(
     _check(settings, address, min_replicas, max_replicas, target_calls)
     import_ray("serve on many machines")
     serve: Any = required_module(
-        "ray.serve", package="ray[serve]", extra="ray-serve", purpose="serve on many machines"
+        "ray.serve",
+        package="ray[serve]",
+        extra="precision-time-server[ray-serve]",
+        purpose="serve on many machines",
     )
     port = settings.port or _free_port(settings.host)
     cpus = max(usable_cores(), max_replicas)
@@ -120,7 +124,7 @@ def application(settings: Settings, min_replicas: int, max_replicas: int, target
     from ray import serve
 
     def build() -> Any:
-        from precision_time.server.app import create_app
+        from precision_time_server.app import create_app
 
         return create_app(settings)
 

@@ -10,8 +10,9 @@ from anyio import to_thread
 from fastapi import Depends
 from starlette.requests import Request as HttpRequest
 
-from ..learn.artifact import chosen_predictor
-from ..predict.api import predict
+from precision_time.learn.artifact import chosen_predictor
+from precision_time.predict.api import predict
+
 from .answered import Answered
 from .batching import Predictions
 from .clusters import ReadyPoints, cluster_fields
@@ -20,7 +21,8 @@ from .settings import Settings
 from .uploads import Uploads
 
 if TYPE_CHECKING:
-    from ..workload.graph import OpGraph
+    from precision_time.workload.graph import OpGraph
+
     from .store.store import Store
 
 

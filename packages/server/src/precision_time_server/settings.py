@@ -18,8 +18,9 @@ from pydantic import (
     model_validator,
 )
 
-from ..errors import ConfigError, validation_problems
-from ..io import data_folder
+from precision_time.errors import ConfigError, validation_problems
+from precision_time.io import data_folder
+
 from .store.quotas import Quotas
 
 MIB = 2**20

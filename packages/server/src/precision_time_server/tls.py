@@ -11,15 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import ConfigError
-from ..io import read_input_bytes
+from precision_time.errors import ConfigError
+from precision_time.io import read_input_bytes
 
 if TYPE_CHECKING:
     from uvicorn import Config
 
 RENEWED_EVERY_S = 30.0
 """How often the files are looked at: cert-manager and kubelet write new ones in the place of old ones."""
-_log = logging.getLogger("precision_time.server")
+_log = logging.getLogger("precision_time_server")
 
 
 def check_certificate(certificate: Path, key: Path) -> None:

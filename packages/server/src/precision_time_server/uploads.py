@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from anyio import to_thread
 
-from .. import __version__
-from ..errors import CaptureError, ConfigError, MissingExtraError, UnknownNameError, shown
-from ..workload.graph import GRAPH_SCHEMA_VERSION, OpGraph
-from ..workload.hf_config import read_config
-from ..workload.resolve import load_workload
+from precision_time import __version__
+from precision_time.errors import CaptureError, ConfigError, MissingExtraError, UnknownNameError, shown
+from precision_time.workload.graph import GRAPH_SCHEMA_VERSION, OpGraph
+from precision_time.workload.hf_config import read_config
+from precision_time.workload.resolve import load_workload
+
 from .bodies import parsed
 from .capture.answer import graph_of
 from .capture.kinds import UPLOAD, document_of

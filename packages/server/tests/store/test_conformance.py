@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from sqlalchemy import func, select
 
-from precision_time.server.store.entries import LARGEST_BYTES, MOST_ROWS
-from precision_time.server.store.errors import (
+from precision_time_server.store.entries import LARGEST_BYTES, MOST_ROWS
+from precision_time_server.store.errors import (
     EntryError,
     EntryTooLargeError,
     ReusedKeyError,
     StoreError,
     UnknownEntryError,
 )  # fmt: skip
-from precision_time.server.store.store import open_store
-from precision_time.server.store.tables import METADATA, MODEL
+from precision_time_server.store.store import open_store
+from precision_time_server.store.tables import METADATA, MODEL
 
 AWKWARD = {
     "text": "\u0000 \ud800 é 日本 'quoted' \"too\" ; DROP TABLE",

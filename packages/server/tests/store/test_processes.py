@@ -10,13 +10,13 @@ from collections import Counter
 
 import pytest
 
-from precision_time.server.store.store import open_store
+from precision_time_server.store.store import open_store
 
 pytestmark = pytest.mark.slow
 
 OPENING = """
 import sys
-from precision_time.server.store.store import open_store
+from precision_time_server.store.store import open_store
 url, writer = sys.argv[1:]
 print("ready", flush=True)
 sys.stdin.readline()

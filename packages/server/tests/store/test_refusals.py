@@ -14,15 +14,15 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from precision_time.corpus.store import MeasurementStore
-from precision_time.server.problems import status_of
-from precision_time.server.store import engines
-from precision_time.server.store.errors import (
+from precision_time_server.problems import status_of
+from precision_time_server.store import engines
+from precision_time_server.store.errors import (
     NewerStoreError,
     ReadOnlyStoreError,
     StoreError,
     StoreUnavailableError,
 )  # fmt: skip
-from precision_time.server.store.store import open_store
+from precision_time_server.store.store import open_store
 
 
 def url_of(path):

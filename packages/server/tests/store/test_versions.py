@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from precision_time.server.store import schema
-from precision_time.server.store.errors import NewerStoreError, StoreError
-from precision_time.server.store.store import open_store
-from precision_time.server.store.tables import SCHEMA_VERSION
+from precision_time_server.store import schema
+from precision_time_server.store.errors import NewerStoreError, StoreError
+from precision_time_server.store.store import open_store
+from precision_time_server.store.tables import SCHEMA_VERSION
 
 VERSIONS = Path(__file__).parent / "versions"
 

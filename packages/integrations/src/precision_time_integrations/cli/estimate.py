@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...cli.options import NOTHING_FITS, JsonOption, complete_model
-from ...cli.output import message, progress, write_json, write_rows
-from ...cli.request_options import given_options, request_options
-from ...planning.run.schema import RunOptions
-from ...units import format_duration
+from precision_time.cli.options import NOTHING_FITS, JsonOption, complete_model
+from precision_time.cli.output import message, progress, write_json, write_rows
+from precision_time.cli.request_options import given_options, request_options
+from precision_time.planning.run.schema import RunOptions
+from precision_time.units import format_duration
 
 if TYPE_CHECKING:
     from ..estimate import JobEstimate

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...cli.options import JsonOption, output_file
-from ...cli.output import message, progress, write_json, write_rows
+from precision_time.cli.options import JsonOption, output_file
+from precision_time.cli.output import message, progress, write_json, write_rows
 
 if TYPE_CHECKING:
-    from ...predict.prediction import Prediction
+    from precision_time.predict.prediction import Prediction
+
     from ..importers.api import Imported
     from ..importers.contract import ImportedRun, MeasuredRun
 
@@ -58,7 +59,8 @@ def import_(
     The time of a step is the median of the steady ones: what came first after a start, warm-up, compilation,
     evaluation, stalls and other batch sizes are left out, and it is said how many steps were used.
     """
-    from ...errors import ConfigError
+    from precision_time.errors import ConfigError
+
     from ..importers.api import import_runs, measured_runs, remedy, write_measurements
     from ..importers.contract import given_fields
 
@@ -110,9 +112,9 @@ def _list_formats(*, json_output: bool) -> None:
 
 def _predicted(item: MeasuredRun) -> Prediction | str:
     """The prediction of a run, or why it has none."""
-    from ...errors import PrecisionTimeError, in_one_line
-    from ...predict.api import predict
-    from ...request.request import Request
+    from precision_time.errors import PrecisionTimeError, in_one_line
+    from precision_time.predict.api import predict
+    from precision_time.request.request import Request
 
     if not item.complete:
         return f"{', '.join(item.missing)} not known"
@@ -168,7 +170,8 @@ def _write(
 
 def _write_terms(run: ImportedRun, answer: Prediction | str | None) -> None:
     """What a step of a trace is made of, beside the prediction where there is one."""
-    from ...units import format_duration
+    from precision_time.units import format_duration
+
     from ..importers.comparison import compared_terms
 
     predicted = None if answer is None or isinstance(answer, str) else answer
@@ -189,7 +192,7 @@ def _write_terms(run: ImportedRun, answer: Prediction | str | None) -> None:
 def _row(
     run: ImportedRun, item: MeasuredRun | None, answer: Prediction | str | None, *, compare: bool
 ) -> Sequence[str]:
-    from ...units import format_duration
+    from precision_time.units import format_duration
 
     fields = run.fields
     batch = next(

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...cli.options import JsonOption, complete_model
-from ...cli.output import message, progress_bar, write_json
-from ...cli.request_options import given_options, request_options
-from ...errors import ConfigError
-from ...io import open_input, write_atomically
-from ...planning.run.schema import RunOptions
+from precision_time.cli.options import JsonOption, complete_model
+from precision_time.cli.output import message, progress_bar, write_json
+from precision_time.cli.request_options import given_options, request_options
+from precision_time.errors import ConfigError
+from precision_time.io import open_input, write_atomically
+from precision_time.planning.run.schema import RunOptions
 
 if TYPE_CHECKING:
     from ..kubernetes.annotations import Annotated as AnnotatedJob

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from ...cli.options import JsonOption, numbers_of, words_of
-from ...cli.output import message, progress_bar, write_json, write_rows
-from ...cli.request_options import sizes_of
-from ...errors import ConfigError
-from ...units import GIBI, GIGA
+from precision_time.cli.options import JsonOption, numbers_of, words_of
+from precision_time.cli.output import message, progress_bar, write_json, write_rows
+from precision_time.cli.request_options import sizes_of
+from precision_time.errors import ConfigError
+from precision_time.units import GIBI, GIGA
 
 if TYPE_CHECKING:
-    from ...measure.device import MeasuredDevice
-    from ...measure.launchers.local import Measure
-    from ...measure.plan import MeasurePlan
-    from ...measure.report import TrialReport
-    from ...measure.trial import LocalTrial, ModelSpec, StepTrial
-    from ...workload.graph import OpGraph
+    from precision_time.workload.graph import OpGraph
+
+    from ..measure.device import MeasuredDevice
+    from ..measure.launchers.local import Measure
+    from ..measure.plan import MeasurePlan
+    from ..measure.report import TrialReport
+    from ..measure.trial import LocalTrial, ModelSpec, StepTrial
 
 EXAMPLES = """\b
 Examples:
@@ -140,9 +141,9 @@ def measure(
 
     Every result is stored at once: an interrupted run goes on where it stopped.
     """
-    from ...measure.device import find_device
-    from ...measure.launchers.local import measurer
-    from ...measure.plan import load_plan, select
+    from ..measure.device import find_device
+    from ..measure.launchers.local import measurer
+    from ..measure.plan import load_plan, select
 
     if cpu:
         _measure_processor(None if out == FOLDER else out, device, json_output)
@@ -189,7 +190,7 @@ def _own_models(
     named: Sequence[str], asked: Mapping[str, Any], optimizer: str | None
 ) -> tuple[dict[str, ModelSpec], dict[str, OpGraph]]:
     """The user's own models among those named, as they are measured, and their operators."""
-    from ...measure.plan import is_own
+    from ..measure.plan import is_own
 
     own = [name for name in named if is_own(name)]
     if not own and any((*asked.values(), optimizer)):
@@ -200,7 +201,7 @@ def _own_models(
     specs: dict[str, ModelSpec] = {}
     operators: dict[str, OpGraph] = {}
     if own:
-        from ...measure.own import own_spec
+        from ..measure.own import own_spec
 
         for name in own:
             specs[name], graph = own_spec(name, optimizer=optimizer or "", **asked)
@@ -219,9 +220,10 @@ def _run(
     retry_failed: bool,
 ) -> tuple[TrialReport, Path | None]:
     """Measure the trials into a folder. Returns the report and the description of the device, if any."""
-    from ...corpus.own import write_graphs
-    from ...measure.describe import describe
-    from ...measure.launchers.local import run_trials
+    from precision_time.corpus.own import write_graphs
+
+    from ..measure.describe import describe
+    from ..measure.launchers.local import run_trials
 
     if out.is_file():
         raise ConfigError(f"--out {out} is a file. To fix: name a folder for the CSV files.")
@@ -248,8 +250,8 @@ def _run(
 
 def _measure_processor(out: Path | None, name: str | None, json_output: bool) -> None:
     """Time this processor, show what it reaches, and add it to a file of devices where one is named."""
-    from ...measure.describe import add_device
-    from ...measure.processor import measure_processor
+    from ..measure.describe import add_device
+    from ..measure.processor import measure_processor
 
     if out is not None and (out.suffix.lower() != ".toml" or not out.absolute().parent.is_dir()):
         raise ConfigError(
@@ -304,7 +306,7 @@ def _say_question(
     asked: Mapping[str, Any],
 ) -> None:
     """The command that asks what the first of the measured steps answers."""
-    from ...measure.trial import StepTrial
+    from ..measure.trial import StepTrial
 
     first = next((trial for trial in trials if isinstance(trial, StepTrial)), None)
     if first is not None:
@@ -334,7 +336,7 @@ def interrupted(where: Path) -> NoReturn:
 
 
 def _list(plan: MeasurePlan, trials: Sequence[LocalTrial], json_output: bool) -> None:
-    from ...measure.trial import KernelTrial
+    from ..measure.trial import KernelTrial
 
     if json_output:
         write_json({"plan": plan.name, "points": [trial.key for trial in trials]})

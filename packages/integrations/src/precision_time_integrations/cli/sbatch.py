@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from ...cli.options import JsonOption
-from ...cli.output import message, progress, write_json
-from ...client.remote import Server, chosen
-from ...errors import ConfigError
+from precision_time.cli.options import JsonOption
+from precision_time.cli.output import message, progress, write_json
+from precision_time.client.remote import Server, chosen
+from precision_time.errors import ConfigError
 
 EXAMPLES = """\b
 Examples:

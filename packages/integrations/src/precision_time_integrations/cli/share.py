@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from ...cli.options import JsonOption
-from ...cli.output import message, progress, write_json, write_rows
+from precision_time.cli.options import JsonOption
+from precision_time.cli.output import message, progress, write_json, write_rows
 
 EXAMPLES = """\b
 Examples:
@@ -37,8 +37,8 @@ def share(
     (FILE.models.json), a device of your own by its figures (FILE.hardware.toml), both without their names.
     Paths, host and user names, names of modules and notes stay here; nothing is sent anywhere.
     """
-    from ...online.offer import own_runs
-    from ...online.share import shared_runs
+    from ..online.offer import own_runs
+    from ..online.share import shared_runs
 
     with progress("Leaving out names"):
         shared = shared_runs(own_runs() if source is None else source)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...cli.options import JsonOption, output_file
-from ...cli.output import message, progress, write_json, write_rows
-from ...units import format_duration
+from precision_time.cli.options import JsonOption, output_file
+from precision_time.cli.output import message, progress, write_json, write_rows
+from precision_time.units import format_duration
 
 if TYPE_CHECKING:
     from ..slurm.history import History, LiveJob
@@ -179,7 +179,8 @@ def job_submit_lua(
     It goes beside slurm.conf, with JobSubmitPlugins=lua there. It needs curl on the host of slurmctld. Where
     the service is away or slow, the job stays as it is, with one warning to its user.
     """
-    from ...io import write_atomically
+    from precision_time.io import write_atomically
+
     from ..slurm.lua import job_submit_lua as text_of
 
     text = text_of(

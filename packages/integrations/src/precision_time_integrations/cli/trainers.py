@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from ...cli.catalogs import write_catalog
-from ...cli.options import JsonOption
+from precision_time.cli.catalogs import write_catalog
+from precision_time.cli.options import JsonOption
 
 EXAMPLES = """\b
 Examples:
@@ -17,9 +17,9 @@ Examples:
 def trainers(*, json_output: JsonOption = False) -> None:
     """List the adapters that watch a run in its trainer.
 
-    Each is imported from its module: from precision_time.online.lightning import EtaCallback.
+    Each is imported from its module: from precision_time_integrations.online.lightning import EtaCallback.
     """
-    from ...online.trainers import trainer_adapters
+    from ..online.trainers import trainer_adapters
 
     found = trainer_adapters().values()
     rows = [

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...cli.options import JsonOption, complete_model
-from ...cli.output import message
-from ...cli.request_options import given_fields, request_options
+from precision_time.cli.options import JsonOption, complete_model
+from precision_time.cli.output import message
+from precision_time.cli.request_options import given_fields, request_options
 
 if TYPE_CHECKING:
     from ..watch.follow import Follower
@@ -100,7 +100,7 @@ def watch(
 
 def _count(steps: Any) -> int:
     """The number of steps as a request reads it."""
-    from ...request.request import Request
+    from precision_time.request.request import Request
 
     found = Request.of({"model": "resnet50", "steps": steps}).steps
     return int(found or 0)
@@ -150,7 +150,7 @@ def _follow(
 
 def _say_prediction(watched: LogWatch) -> bool:
     """Say what the run should take, once it is known what it is."""
-    from ...predict.page import in_one_line
+    from precision_time.predict.page import in_one_line
 
     state = watched.state()
     if state.prediction is not None:
@@ -187,7 +187,7 @@ def _shown(*, json_output: bool, live: bool) -> Iterator[Callable[[State], None]
 
 def _conclude(watched: LogWatch) -> None:
     """Say how the run went, where it was compared with a prediction or has failed."""
-    from ...units import format_duration
+    from precision_time.units import format_duration
 
     state, record = watched.state(), watched.end()
     if state.failed:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...launch.emit import facts_of_config
+from precision_time.launch.emit import facts_of_config
+
 from .configs import parsed_config
 from .expand import as_written, is_known
 from .launchers import Files, Launch

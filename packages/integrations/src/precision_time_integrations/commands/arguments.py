@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from ...errors import PrecisionTimeError
-from ...io import packaged_toml
-from ...launch.emit import facts_of_config
-from ...launch.facts import options_of_facts
-from ...launch.table import launcher_of
-from ...request.schema import LayoutOptions
-from ...workload.families.decoder import DecoderConfig
+from precision_time.errors import PrecisionTimeError
+from precision_time.io import packaged_toml
+from precision_time.launch.emit import facts_of_config
+from precision_time.launch.facts import options_of_facts
+from precision_time.launch.table import launcher_of
+from precision_time.request.schema import LayoutOptions
+from precision_time.workload.families.decoder import DecoderConfig
+
 from .configs import flattened, parsed_config
 from .expand import as_written, is_known
 from .launchers import Files

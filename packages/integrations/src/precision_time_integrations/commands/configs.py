@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...errors import PrecisionTimeError
-from ...io import read_input, read_yaml
+from precision_time.errors import PrecisionTimeError
+from precision_time.io import read_input, read_yaml
 
 MOST_BYTES = 1_000_000
 _MOST_DEPTH = 12

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ...errors import ConfigError
+from precision_time.errors import ConfigError
 
 UNKNOWN = "\0"
 """Stands before and after what a text alone cannot tell, as it is written: `$(hostname)`."""

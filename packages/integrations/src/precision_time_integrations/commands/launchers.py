@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from ...io import packaged_toml
+from precision_time.io import packaged_toml
+
 from .expand import as_written, is_known
 
 Files = Callable[[str], str | None]

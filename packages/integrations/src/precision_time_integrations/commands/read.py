@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...errors import ConfigError, PrecisionTimeError
-from ...launch.emit import facts_of_config
+from precision_time.errors import ConfigError, PrecisionTimeError
+from precision_time.launch.emit import facts_of_config
+
 from .accelerate import accelerate_facts
 from .arguments import Arguments, put_facts, read_arguments
 from .configs import no_files

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ...errors import ConfigError
+from precision_time.errors import ConfigError
+
 from .expand import Expansions, Value, Variables, as_text, closing, expanded, value_of
 
 MOST_CHARACTERS = 1_000_000

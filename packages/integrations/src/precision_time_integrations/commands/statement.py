@@ -7,10 +7,10 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...errors import ConfigError, nearest_names, shown
-from ...planning.run.schema import RunOptions
-from ...request.schema import ALIASES, LayoutOptions, RequestFields
-from ...request.sweep import RUN
+from precision_time.errors import ConfigError, nearest_names, shown
+from precision_time.planning.run.schema import RunOptions
+from precision_time.request.schema import ALIASES, LayoutOptions, RequestFields
+from precision_time.request.sweep import RUN
 
 COMMENT = "#PRECISION_TIME"
 VARIABLE = "PRECISION_TIME_JOB"

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...corpus.own import write_graphs
-from ...errors import CorpusError, PrecisionTimeError, in_one_line
-from ...io import table_cell, write_atomically
-from ...request.request import Request
-from ...workload.graph import OpGraph
+from precision_time.corpus.own import write_graphs
+from precision_time.errors import CorpusError, PrecisionTimeError, in_one_line
+from precision_time.io import table_cell, write_atomically
+from precision_time.request.request import Request
+from precision_time.workload.graph import OpGraph
+
 from .contract import ImportedRun, MeasuredRun
 from .registry import importer_of, importers, known_importer
 

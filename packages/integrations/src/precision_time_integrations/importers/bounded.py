@@ -18,8 +18,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
-from ...errors import CorpusError
-from ...io import read_yaml
+from precision_time.errors import CorpusError
+from precision_time.io import read_yaml
+
 from .contract import MOST_STEPS, unreadable
 
 SMALL_BYTES = 16 * 1024 * 1024

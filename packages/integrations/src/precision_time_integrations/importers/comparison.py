@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...cost.terms import METHOD_TERMS, TERMS
+from precision_time.cost.terms import METHOD_TERMS, TERMS
+
 from .contract import ImportedRun
 from .spans import GROUPS
 

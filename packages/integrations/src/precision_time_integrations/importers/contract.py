@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ...errors import ConfigError, CorpusError, shown
+from precision_time.errors import ConfigError, CorpusError, shown
+
 from .steady import SteadySteps, steady_steps
 
 HEAD_BYTES = 64 * 1024
@@ -189,7 +190,7 @@ def given_fields(words: Sequence[str]) -> dict[str, Any]:
     Raises:
         ConfigError: If one is no such word or names no field of a request.
     """
-    from ...corpus.own import STEP_FIELDS
+    from precision_time.corpus.own import STEP_FIELDS
 
     found: dict[str, Any] = {}
     for word in words:

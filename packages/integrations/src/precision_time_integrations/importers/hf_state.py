@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...io import read_input, read_input_bytes
-from ...workload.families.tables import find_entry, normalize
+from precision_time.io import read_input, read_input_bytes
+from precision_time.workload.families.tables import find_entry, normalize
+
 from .contract import ImportedRun, Importer, LoggedStep, finite, unreadable
 from .lines import count
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ...cost.optimizer import canonical_optimizer
-from ...errors import PrecisionTimeError, printable
+from precision_time.cost.optimizer import canonical_optimizer
+from precision_time.errors import PrecisionTimeError, printable
+
 from .bounded import JsonStream, unpacked_head
 from .contract import MOST_STEPS, ImportedRun, Importer, LoggedStep, unreadable
 from .parameters import device_called

@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ...errors import CorpusError
+from precision_time.errors import CorpusError
+
 from .contract import LoggedStep, finite
 
 LONGEST_LINE = 32 * 1024

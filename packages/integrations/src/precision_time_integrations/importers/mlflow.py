@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...errors import CorpusError
+from precision_time.errors import CorpusError
+
 from .bounded import (
     csv_rows,
     database,

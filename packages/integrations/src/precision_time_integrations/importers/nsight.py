@@ -14,7 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...errors import printable
+from precision_time.errors import printable
+
 from .bounded import columns_of, csv_rows, database, tables_of
 from .contract import MOST_STEPS, ImportedRun, Importer, LoggedStep, finite, unreadable
 from .parameters import device_called

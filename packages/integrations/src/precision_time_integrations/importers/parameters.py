@@ -11,10 +11,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ...cost.optimizer import canonical_optimizer
-from ...errors import PrecisionTimeError
-from ...hardware.catalog import canonical_device
-from ...precision.catalog import parse_precision
+from precision_time.cost.optimizer import canonical_optimizer
+from precision_time.errors import PrecisionTimeError
+from precision_time.hardware.catalog import canonical_device
+from precision_time.precision.catalog import parse_precision
+
 from .contract import finite
 from .settings import model_of_sizes
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ...errors import CorpusError
+from precision_time.errors import CorpusError
+
 from .bounded import csv_rows, is_folder, is_regular, json_lines, names_in, small_json
 from .contract import ImportedRun, Importer, LoggedStep, finite, unreadable
 from .curves import GLOBAL_STEPS, thinned

@@ -5,9 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-from ...errors import CorpusError, UnknownNameError
-from ...io import open_input
-from ...plugins import loaded
+from precision_time.errors import CorpusError, UnknownNameError
+from precision_time.io import open_input
+from precision_time.plugins import loaded
+
 from .contract import HEAD_BYTES, Importer
 
 MODULES: tuple[str, ...] = (

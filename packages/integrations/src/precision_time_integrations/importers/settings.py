@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from ...errors import ConfigError, PrecisionTimeError, in_one_line
-from ...hardware.catalog import get_device
-from ...launch.emit import facts_of_config, known_launcher
-from ...launch.facts import options_of_facts
-from ...workload.families.tables import ModelEntry, find_entry, model_table
+from precision_time.errors import ConfigError, PrecisionTimeError, in_one_line
+from precision_time.hardware.catalog import get_device
+from precision_time.launch.emit import facts_of_config, known_launcher
+from precision_time.launch.facts import options_of_facts
+from precision_time.workload.families.tables import ModelEntry, find_entry, model_table
+
 from .lines import Found, count, flags_of
 
 _SIZES = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "experts", "top_k",

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ...errors import CorpusError
-from ...io import open_input_text, read_input, read_yaml
+from precision_time.errors import CorpusError
+from precision_time.io import open_input_text, read_input, read_yaml
+
 from .contract import MOST_STEPS, ImportedRun, Importer, LoggedStep, finite, unreadable
 from .lines import count
 from .settings import known_model

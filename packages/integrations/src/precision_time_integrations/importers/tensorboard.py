@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...errors import CorpusError
+from precision_time.errors import CorpusError
+
 from .bounded import is_folder, is_regular, names_in, opened, small_yaml
 from .contract import ImportedRun, Importer, unreadable
 from .curves import Curve, Point, steps_of_curves

@@ -6,7 +6,8 @@ import json
 import math
 import re
 
-from ...launch.emit import known_launcher
+from precision_time.launch.emit import known_launcher
+
 from .contract import LoggedStep
 from .lines import Found, LineReader, count, number_after, time_of
 from .settings import fields_of_settings, known_device, known_model, model_of_sizes

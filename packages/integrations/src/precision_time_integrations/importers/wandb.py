@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...errors import CorpusError
+from precision_time.errors import CorpusError
+
 from .bounded import csv_rows, is_regular, json_lines, names_in, opened, small_json, small_yaml
 from .contract import MOST_STEPS, ImportedRun, Importer, LoggedStep, finite, unreadable
 from .curves import EVALUATION, GLOBAL_STEPS, CurveSteps, Point, reports

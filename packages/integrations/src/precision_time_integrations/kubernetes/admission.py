@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import ConfigError, printable, shown
+from precision_time.errors import ConfigError, printable, shown
+
 from .annotations import annotated, patch_of
 from .kinds import KINDS, at, items, kind_of
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ... import __version__
-from ...errors import ConfigError
-from ...units import format_duration
+from precision_time import __version__
+from precision_time.errors import ConfigError
+from precision_time.units import format_duration
+
 from ..estimate import JobEstimate
 from .config_maps import ConfigMaps, config_maps
 from .documents import objects

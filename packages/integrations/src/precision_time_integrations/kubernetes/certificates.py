@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import ConfigError, required_module, shown
+from precision_time.errors import ConfigError, required_module, shown
 
 _BEFORE = datetime.timedelta(minutes=5)
 """Clocks of a cluster differ."""
@@ -54,7 +54,12 @@ def make_pair(names: Sequence[str], *, days: int = 365) -> Pair:
         MissingExtraError: If cryptography is not installed.
     """
     for module in ("cryptography.x509", "cryptography.hazmat.primitives.asymmetric.ec"):
-        required_module(module, package="cryptography", extra="kubernetes", purpose="make certificates")
+        required_module(
+            module,
+            package="cryptography",
+            extra="precision-time-integrations[kubernetes]",
+            purpose="make certificates",
+        )
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ...errors import ConfigError, UnknownNameError, shown
-from ...hardware.inventory import map_device
-from ...hardware.nodes import get_node_type
-from ...io import packaged_toml
-from ...planning.money.offers import offers
+from precision_time.errors import ConfigError, UnknownNameError, shown
+from precision_time.hardware.inventory import map_device
+from precision_time.hardware.nodes import get_node_type
+from precision_time.io import packaged_toml
+from precision_time.planning.money.offers import offers
+
 from .kinds import at, items
 
 

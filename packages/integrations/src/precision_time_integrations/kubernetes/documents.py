@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ...errors import ConfigError, printable
-from ...io import read_yaml_documents
+from precision_time.errors import ConfigError, printable
+from precision_time.io import read_yaml_documents
 
 MOST_BYTES = 16 * 2**20
 """Of one text."""

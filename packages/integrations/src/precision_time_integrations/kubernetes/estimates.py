@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...errors import ConfigError, shown
+from precision_time.errors import ConfigError, shown
+
 from ..estimate import LENGTHS, JobEstimate, estimate_job
 from .config_maps import config_maps
 from .documents import objects

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...errors import ConfigError, shown
-from ...io import read_yaml
+from precision_time.errors import ConfigError, shown
+from precision_time.io import read_yaml
 
 Place = tuple[str | int, ...]
 """Keys and numbers of items from the root of an object to one of its fields."""

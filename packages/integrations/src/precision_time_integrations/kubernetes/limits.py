@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...errors import ConfigError, shown
+from precision_time.errors import ConfigError, shown
 
 PREFIX = "precision-time.dev/"
 """Before the names of all our annotations."""

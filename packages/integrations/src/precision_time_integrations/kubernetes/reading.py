@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...errors import ConfigError, shown
-from ...planning.run.schema import RunOptions
-from ...request.schema import ALIASES
-from ...request.sweep import RUN
+from precision_time.errors import ConfigError, shown
+from precision_time.planning.run.schema import RunOptions
+from precision_time.request.schema import ALIASES
+from precision_time.request.sweep import RUN
+
 from ..commands.read import ReadCommand, read_command
 from ..commands.statement import VARIABLE
 from .config_maps import ConfigMaps, files_of

@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
-from ..errors import ConfigError, UnknownNameError
-from ..hardware.catalog import device_assumption, get_device
-from ..hardware.custom import BESIDE
-from ..io import read_input, write_atomically
-from ..units import GIBI, GIGA, MEBI, TERA
+from precision_time import __version__
+from precision_time.errors import ConfigError, UnknownNameError
+from precision_time.hardware.catalog import device_assumption, get_device
+from precision_time.hardware.custom import BESIDE
+from precision_time.io import read_input, write_atomically
+from precision_time.units import GIBI, GIGA, MEBI, TERA
+
 from .device import MeasuredDevice, import_torch
 from .processor import measure_processor, most_like
 from .trial import KernelTrial

@@ -13,10 +13,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Self
 
-from ..errors import ConfigError, import_failure
-from ..hardware.inventory import map_device, plain_name
-from ..hardware.inventory_local import processor
-from ..units import KIBI
+from precision_time.errors import ConfigError, import_failure
+from precision_time.hardware.inventory import map_device, plain_name
+from precision_time.hardware.inventory_local import processor
+from precision_time.units import KIBI
+
 from .precisions import CPU_UNSUPPORTED, LEAST_CAPABILITY
 
 _QUERY_TIMEOUT_S = 10

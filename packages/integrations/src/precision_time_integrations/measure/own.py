@@ -9,13 +9,14 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ..errors import CaptureError
-from ..workload.capture.inputs import Input, parse_inputs, with_limits
-from ..workload.capture.own import load_own
-from ..workload.capture.remembered import capture_remembered
-from ..workload.capture.sources import split_inputs
-from ..workload.capture.step import OwnStep, first_that_runs, loss_in
-from ..workload.graph import OpGraph
+from precision_time.errors import CaptureError
+from precision_time.workload.capture.inputs import Input, parse_inputs, with_limits
+from precision_time.workload.capture.own import load_own
+from precision_time.workload.capture.remembered import capture_remembered
+from precision_time.workload.capture.sources import split_inputs
+from precision_time.workload.capture.step import OwnStep, first_that_runs, loss_in
+from precision_time.workload.graph import OpGraph
+
 from .trial import ModelSpec
 
 _ASKED = ("inputs", "seq_len", "image_size", "sizes", "forward", "loss")

@@ -9,9 +9,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, UnknownNameError
-from ..io import read_input
-from ..precision.catalog import parse_precision
+from precision_time.errors import ConfigError, UnknownNameError
+from precision_time.io import read_input
+from precision_time.precision.catalog import parse_precision
+
 from .precisions import DATA, MODES
 from .trial import KernelTrial, LocalTrial, ModelSpec, StepTrial
 

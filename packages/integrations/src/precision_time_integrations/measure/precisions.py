@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..io import packaged_toml
+from precision_time.io import packaged_toml
 
 DATA = Path(__file__).parent / "data"
 _DOCUMENT = packaged_toml(__package__, "data/precisions.toml")

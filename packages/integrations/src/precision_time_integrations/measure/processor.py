@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
-from ..hardware.catalog import known_devices
-from ..hardware.device import Device
-from ..hardware.inventory_local import memory_bytes, processor
-from ..units import GIBI, GIGA, MEBI, MEGA, TERA
+from precision_time import __version__
+from precision_time.hardware.catalog import known_devices
+from precision_time.hardware.device import Device
+from precision_time.hardware.inventory_local import memory_bytes, processor
+from precision_time.units import GIBI, GIGA, MEBI, MEGA, TERA
+
 from .device import catalog_name, import_torch
 from .rows import share_name
 

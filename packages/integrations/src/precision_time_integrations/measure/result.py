@@ -19,8 +19,9 @@ from typing import Any, ClassVar, TextIO
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from ..errors import CorpusError, validation_problems
-from ..io import open_input_text, table_cell
+from precision_time.errors import CorpusError, validation_problems
+from precision_time.io import open_input_text, table_cell
+
 from .trial import TrainingTrial
 
 SCHEMA_VERSION = 2

@@ -9,10 +9,11 @@ from io import StringIO
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from .. import __version__
-from ..corpus.schema import OPTION_COLUMNS, OPTION_OF
-from ..io import table_cell
-from ..units import GIBI, GIGA
+from precision_time import __version__
+from precision_time.corpus.schema import OPTION_COLUMNS, OPTION_OF
+from precision_time.io import table_cell
+from precision_time.units import GIBI, GIGA
+
 from .device import MeasuredDevice
 from .precisions import MODES
 from .result import TrialResult

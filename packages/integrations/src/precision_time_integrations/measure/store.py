@@ -19,9 +19,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ..corpus.schema import OPTION_COLUMNS, OPTION_OF
-from ..errors import CorpusError
-from ..io import open_input, open_input_text, read_input_bytes, table_cell
+from precision_time.corpus.schema import OPTION_COLUMNS, OPTION_OF
+from precision_time.errors import CorpusError
+from precision_time.io import open_input, open_input_text, read_input_bytes, table_cell
+
 from .result import COLUMNS, SCHEMA_VERSION, TrialResult, read_results_csv
 
 OP_COLUMNS = (

@@ -1,6 +1,6 @@
 """The remaining time of a run that is under way: prior by the prediction, likelihood by its own steps.
 
->>> from precision_time.online import RunMonitor
+>>> from precision_time_integrations.online import RunMonitor
 >>> monitor = RunMonitor(total_steps=1000)
 """
 

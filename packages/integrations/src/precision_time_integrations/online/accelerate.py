@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..errors import required_module
+from precision_time.errors import required_module
+
 from .adapter import Adapter
 from .describe import Described, Found, processes, request_of
 from .eta import Eta
@@ -16,10 +17,16 @@ from .sharding import deepspeed_fields, fsdp_fields
 
 declare_torchvision()
 _tracking: Any = required_module(
-    "accelerate.tracking", package="accelerate", extra="integrations", purpose="watch its runs"
+    "accelerate.tracking",
+    package="accelerate",
+    extra="precision-time-integrations[integrations]",
+    purpose="watch its runs",
 )
 _state: Any = required_module(
-    "accelerate.state", package="accelerate", extra="integrations", purpose="watch its runs"
+    "accelerate.state",
+    package="accelerate",
+    extra="precision-time-integrations[integrations]",
+    purpose="watch its runs",
 )
 _PRECISIONS = {"fp16": "fp16-mixed", "bf16": "bf16-mixed", "fp8": "fp8-mixed"}
 """Of `mixed_precision`; "no" leaves it to the parameters."""

@@ -8,7 +8,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from ..predict.prediction import Prediction
+from precision_time.predict.prediction import Prediction
+
 from .eta import Eta
 from .live_run import LiveRun, Options, said_on_stderr, warn_of_failure
 from .record import RunRecord

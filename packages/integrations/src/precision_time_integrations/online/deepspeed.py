@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from ..errors import ConfigError, shown
-from ..io import open_input_text
+from precision_time.errors import ConfigError, shown
+from precision_time.io import open_input_text
+
 from .adapter import Adapter
 from .describe import Described, processes, request_of
 from .live_run import LiveRun, harmless

@@ -16,9 +16,10 @@ from statistics import NormalDist
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ..arrays import Bools, Floats
-from ..io import packaged_toml
-from ..predict.prediction import Prediction
+from precision_time.arrays import Bools, Floats
+from precision_time.io import packaged_toml
+from precision_time.predict.prediction import Prediction
+
 from .history import Pauses, StepHistory
 
 _WINDOW = 21
@@ -128,7 +129,7 @@ class Estimate:
 @cache
 def settings() -> Settings:
     """Those that ship."""
-    return Settings(**packaged_toml("precision_time.online.data", "eta.toml")["estimate"])
+    return Settings(**packaged_toml("precision_time_integrations.online.data", "eta.toml")["estimate"])
 
 
 def estimate(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..predict.prediction import Interval
-from ..units import format_duration
+from precision_time.predict.prediction import Interval
+from precision_time.units import format_duration
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..cost.terms import DATA_STALL, TERMS, TermGroup
-from ..errors import PrecisionTimeError
-from ..io import packaged_toml
-from ..predict.prediction import Prediction
-from ..units import format_duration
+from precision_time.cost.terms import DATA_STALL, TERMS, TermGroup
+from precision_time.errors import PrecisionTimeError
+from precision_time.io import packaged_toml
+from precision_time.predict.prediction import Prediction
+from precision_time.units import format_duration
+
 from .estimate import Level
 
 _QUERY = "clocks.sm,clocks.max.sm,clocks_event_reasons.active"
@@ -116,7 +117,7 @@ def _became_slower(level: Level) -> str:
 
 def _slower_precision(prediction: Prediction, took_s: float) -> str:
     """Whether the run takes what it would at a slower precision."""
-    from ..predict.compare import predict_many
+    from precision_time.predict.compare import predict_many
 
     if not prediction.request or prediction.precision in _SLOWER[1:]:
         return ""
@@ -163,7 +164,7 @@ def _likely_term(prediction: Prediction, excess_s: float) -> str:
 
 
 def _health() -> Mapping[str, Any]:
-    return packaged_toml("precision_time.online.data", "health.toml")
+    return packaged_toml("precision_time_integrations.online.data", "health.toml")
 
 
 def _clocks() -> tuple[float | None, bool]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..arrays import Floats
+from precision_time.arrays import Floats
 
 _EARLY = 128
 """Intervals at the start that are kept as they are: warm-up is there."""

@@ -6,8 +6,9 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from ..cost.stacks import framework_profile
-from ..errors import required_module
+from precision_time.cost.stacks import framework_profile
+from precision_time.errors import required_module
+
 from .adapter import Adapter
 from .describe import Described, processes, request_of
 from .live_run import harmless
@@ -15,7 +16,7 @@ from .live_run import harmless
 _keras: Any = required_module(
     "keras",
     package="keras",
-    extra="integrations",
+    extra="precision-time-integrations[integrations]",
     purpose="watch its fit",
     remedy="set KERAS_BACKEND to a backend that is installed (torch, jax), or install the one it asks for",
 )

@@ -7,7 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import required_module
+from precision_time.errors import required_module
+
 from .adapter import Adapter
 from .describe import Described, Found, request_of
 from .imports import declare_torchvision
@@ -16,7 +17,10 @@ from .sharding import deepspeed_fields, fsdp_fields
 
 declare_torchvision()
 _Callback: Any = required_module(
-    "lightning.pytorch.callbacks", package="lightning", extra="integrations", purpose="watch its Trainer"
+    "lightning.pytorch.callbacks",
+    package="lightning",
+    extra="precision-time-integrations[integrations]",
+    purpose="watch its Trainer",
 ).Callback
 
 

@@ -13,13 +13,14 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ..errors import PrecisionTimeError, in_one_line
-from ..workload.capture.huggingface import is_config
-from ..workload.capture.recorder import CAPTURE_BATCH, record
-from ..workload.capture.sources import capture_model
-from ..workload.graph import OpGraph
-from ..workload.hf_config import read_config
-from ..workload.resolve import load_workload
+from precision_time.errors import PrecisionTimeError, in_one_line
+from precision_time.workload.capture.huggingface import is_config
+from precision_time.workload.capture.recorder import CAPTURE_BATCH, record
+from precision_time.workload.capture.sources import capture_model
+from precision_time.workload.graph import OpGraph
+from precision_time.workload.hf_config import read_config
+from precision_time.workload.resolve import load_workload
+
 from .describe import Found
 
 _SAME_PARAMETERS = 1e-3

@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
-from ..errors import PrecisionTimeError, in_one_line
-from ..predict.prediction import Prediction
-from ..units import format_bytes, format_duration
+from precision_time.errors import PrecisionTimeError, in_one_line
+from precision_time.predict.prediction import Prediction
+from precision_time.units import format_bytes, format_duration
+
 from .describe import Described, processes
 from .eta import Eta
 from .monitor import RunMonitor
@@ -325,7 +326,7 @@ def _silent(_text: str) -> None:
 
 def predicted(describe: Callable[[], Described]) -> tuple[Described, Prediction | None]:
     """What a trainer is, and its prediction; a failure of either is a reason, and the run goes on."""
-    from ..predict.api import predict
+    from precision_time.predict.api import predict
 
     try:
         found = describe()

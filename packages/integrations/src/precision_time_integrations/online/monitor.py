@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, TypeVar, cast
 
-from ..diagnostics import Diagnostic, Severity
-from ..errors import PrecisionTimeError
-from ..predict.anchors import NOT_OF_A_STEP
-from ..predict.prediction import Interval, Prediction
-from ..request.request import Request
-from ..request.schema import STEP_TIME_S
+from precision_time.diagnostics import Diagnostic, Severity
+from precision_time.errors import PrecisionTimeError
+from precision_time.predict.anchors import NOT_OF_A_STEP
+from precision_time.predict.prediction import Interval, Prediction
+from precision_time.request.request import Request
+from precision_time.request.schema import STEP_TIME_S
+
 from .estimate import Estimate, PausePlan, Prior, estimate, settings, steady
 from .eta import Eta
 from .health import HostState, slow_run
@@ -295,7 +296,7 @@ class RunMonitor:
         pauses: Mapping[str, int | Mapping[str, Any]] | None,
         coverage: float,
     ) -> None:
-        from ..predict.api import predict
+        from precision_time.predict.api import predict
 
         if total_steps is not None and total_steps < 0:
             raise ValueError(f"total_steps={total_steps} must be at least 0")

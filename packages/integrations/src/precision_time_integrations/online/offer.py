@@ -22,20 +22,21 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..corpus.own import STEP_FIELDS, header_of, is_of_requests, write_graphs
-from ..errors import ConfigError, CorpusError, OutputError, PrecisionTimeError, in_one_line
-from ..hardware.custom import BESIDE
-from ..hardware.custom_schema import checked, read
-from ..io import data_folder, table_cell, write_atomically
+from precision_time.corpus.own import STEP_FIELDS, header_of, is_of_requests, write_graphs
+from precision_time.errors import ConfigError, CorpusError, OutputError, PrecisionTimeError, in_one_line
+from precision_time.hardware.custom import BESIDE
+from precision_time.hardware.custom_schema import checked, read
+from precision_time.io import data_folder, table_cell, write_atomically
+from precision_time.predict.anchors import NOT_OF_A_STEP
+from precision_time.request.captured import captured
+from precision_time.request.request import Request
+from precision_time.request.schema import STEP_TIME_S
+from precision_time.workload.graph import OpGraph, graph_to_json
+from precision_time.workload.hf_config import is_config_source
+from precision_time.workload.resolve import check_named_in_data, load_workload
+
 from ..measure.describe import toml_of
 from ..measure.store import CsvTable
-from ..predict.anchors import NOT_OF_A_STEP
-from ..request.captured import captured
-from ..request.request import Request
-from ..request.schema import STEP_TIME_S
-from ..workload.graph import OpGraph, graph_to_json
-from ..workload.hf_config import is_config_source
-from ..workload.resolve import check_named_in_data, load_workload
 
 if TYPE_CHECKING:
     from .record import RunRecord

@@ -9,7 +9,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from ..predict.prediction import Prediction
+from precision_time.predict.prediction import Prediction
+
 from .describe import Described, request_of
 from .eta import Eta
 from .live_run import LiveRun, Options, harmless, said_on_stderr, warn_of_failure

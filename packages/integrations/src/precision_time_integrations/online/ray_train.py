@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import required_module
-from ..hardware.inventory import map_device
-from ..predict.prediction import Interval
+from precision_time.errors import required_module
+from precision_time.hardware.inventory import map_device
+from precision_time.predict.prediction import Interval
+
 from .adapter import Adapter
 from .describe import Described, Found, processes, request_of
 from .eta import Eta

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..predict.anchors import NOT_OF_A_STEP
-from ..request.schema import STEP_TIME_S
+from precision_time.predict.anchors import NOT_OF_A_STEP
+from precision_time.request.schema import STEP_TIME_S
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ..launch.emit import layout_of_config
+from precision_time.launch.emit import layout_of_config
 
 _FSDP: Mapping[str, Mapping[str, Any]] = {
     "FULL_SHARD": {"zero": 3},

@@ -20,24 +20,25 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from ..corpus.own import Beside, OwnStep, header_of, is_of_requests, read_own_steps, write_graphs
-from ..cost.job import Job, group_of_jobs
-from ..cost.step import price
-from ..errors import ConfigError, CorpusError, OutputError, PrecisionTimeError
-from ..hardware.catalog import get_device
-from ..hardware.custom import BESIDE
-from ..hardware.custom_schema import CustomDevice, read
-from ..hardware.device_table import known_devices
-from ..hardware.links import fabric_name, parse_network
-from ..hardware.nodes import get_node_type
-from ..io import table_cell, write_atomically
+from precision_time.corpus.own import Beside, OwnStep, header_of, is_of_requests, read_own_steps, write_graphs
+from precision_time.cost.job import Job, group_of_jobs
+from precision_time.cost.step import price
+from precision_time.errors import ConfigError, CorpusError, OutputError, PrecisionTimeError
+from precision_time.hardware.catalog import get_device
+from precision_time.hardware.custom import BESIDE
+from precision_time.hardware.custom_schema import CustomDevice, read
+from precision_time.hardware.device_table import known_devices
+from precision_time.hardware.links import fabric_name, parse_network
+from precision_time.hardware.nodes import get_node_type
+from precision_time.io import table_cell, write_atomically
+from precision_time.precision.catalog import parse_precision
+from precision_time.request.request import Request
+from precision_time.request.schema import STEP_TIME_S, LayoutOptions, RequestFields
+from precision_time.workload.graph import Node, OpClass, OpGraph, graph_to_json
+from precision_time.workload.resolve import canonical_name, is_known_model, samples_of
+
 from ..measure.describe import toml_of
 from ..measure.processor import ARCH
-from ..precision.catalog import parse_precision
-from ..request.request import Request
-from ..request.schema import STEP_TIME_S, LayoutOptions, RequestFields
-from ..workload.graph import Node, OpClass, OpGraph, graph_to_json
-from ..workload.resolve import canonical_name, is_known_model, samples_of
 from .offer import MEASURED
 
 _SAME = 1e-6
@@ -245,7 +246,7 @@ def _words(value: Any, _: Job) -> str | None:
 
 
 def _task(value: str, _: Job) -> str | None:
-    from ..workload.families.tables import read_toml
+    from precision_time.workload.families.tables import read_toml
 
     known = dict.fromkeys(rule["word"] for rules in read_toml("tasks.toml").values() for rule in rules)
     return "-".join(word for word in known if word in value.lower()) or None

@@ -9,8 +9,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from ..errors import ConfigError, UnknownNameError, shown
-from ..plugins import left_out, loaded
+from precision_time.errors import ConfigError, UnknownNameError, shown
+from precision_time.plugins import left_out, loaded
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

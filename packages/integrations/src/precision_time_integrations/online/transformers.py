@@ -6,7 +6,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..errors import required_module
+from precision_time.errors import required_module
+
 from .accelerate import accelerator_fields
 from .adapter import Adapter
 from .describe import Described, request_of
@@ -15,7 +16,10 @@ from .first_forward import on_first_forward
 from .live_run import LiveRun, harmless
 
 _trainer_callback: Any = required_module(
-    "transformers.trainer_callback", package="transformers", extra="integrations", purpose="watch its Trainer"
+    "transformers.trainer_callback",
+    package="transformers",
+    extra="precision-time-integrations[integrations]",
+    purpose="watch its Trainer",
 )
 _STACK = "hf-trainer"
 

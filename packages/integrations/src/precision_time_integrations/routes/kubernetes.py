@@ -10,7 +10,15 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ...server.routing import PREDICTIONS, PROBLEMS, ServiceDependency, body, json_object, json_response
+from precision_time_server.routing import (
+    PREDICTIONS,
+    PROBLEMS,
+    ServiceDependency,
+    body,
+    json_object,
+    json_response,
+)
+
 from ..kubernetes.admission import (
     KIND,
     MOST_BYTES,
@@ -26,7 +34,7 @@ LIMIT_S = 2.0
 """Of one answer: whoever creates a job waits for it."""
 _ADMISSIONS = 4
 """Threads that answer API servers, apart from all others: their time is short."""
-_log = logging.getLogger("precision_time.server")
+_log = logging.getLogger("precision_time_server")
 _VERSION = {"apiVersion": {"const": VERSION}, "kind": {"const": KIND}}
 _QUESTION = {
     "type": "object",

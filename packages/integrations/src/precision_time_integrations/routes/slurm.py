@@ -12,9 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ...errors import ConfigError, shown
-from ...request.validation import config_error
-from ...server.routing import (
+from precision_time.errors import ConfigError, shown
+from precision_time.request.validation import config_error
+from precision_time_server.routing import (
     PROBLEMS,
     ServiceDependency,
     answer,
@@ -25,6 +25,7 @@ from ...server.routing import (
     json_object,
     json_response,
 )
+
 from ..commands.shell import MOST_CHARACTERS
 from ..slurm.limits import MARGIN, MOST_MARGIN, QUANTILE
 from ..slurm.service import ServedLimit, served_limit

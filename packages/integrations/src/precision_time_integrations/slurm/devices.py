@@ -19,9 +19,10 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...errors import ConfigError, PrecisionTimeError
-from ...hardware.catalog import get_device
-from ...io import data_folder, read_input_bytes
+from precision_time.errors import ConfigError, PrecisionTimeError
+from precision_time.hardware.catalog import get_device
+from precision_time.io import data_folder, read_input_bytes
+
 from .options import Resources
 
 VARIABLE = "PRECISION_TIME_SLURM"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ...errors import ConfigError, printable
+from precision_time.errors import ConfigError, printable
 
 _ASK_S = 120.0
 _MOST_CHARACTERS = 400_000_000

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ...errors import ConfigError
-from ...planning.run.prediction import RunPrediction
-from ...units import format_duration
+from precision_time.errors import ConfigError
+from precision_time.planning.run.prediction import RunPrediction
+from precision_time.units import format_duration
+
 from ..estimate import JobEstimate
 from .options import time_of, time_text
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 
-from ... import __version__
-from ...errors import ConfigError, shown
+from precision_time import __version__
+from precision_time.errors import ConfigError, shown
+
 from .limits import MARGIN, QUANTILE, check_quantile
 
 URL = "http://127.0.0.1:8400"

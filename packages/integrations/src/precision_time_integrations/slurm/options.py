@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from ...errors import ConfigError
+from precision_time.errors import ConfigError
 
 _SHORT: Mapping[str, str] = {
     "A": "account", "B": "extra-node-info", "C": "constraint", "D": "chdir", "F": "nodefile", "G": "gpus",

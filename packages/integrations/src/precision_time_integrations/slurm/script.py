@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...errors import ConfigError, PrecisionTimeError
-from ...planning.run.prediction import RunPrediction
-from ...planning.run.schema import RunOptions
-from ...request.request import Request
-from ...workload.resolve import check_named_in_data
+from precision_time.errors import ConfigError, PrecisionTimeError
+from precision_time.planning.run.prediction import RunPrediction
+from precision_time.planning.run.schema import RunOptions
+from precision_time.request.request import Request
+from precision_time.workload.resolve import check_named_in_data
+
 from ..commands.launchers import Files
 from ..commands.read import ReadCommand, read_command, remedy
 from ..commands.shell import check_text

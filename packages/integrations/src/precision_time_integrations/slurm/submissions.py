@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ...errors import PrecisionTimeError
-from ...io import data_folder
-from ...plain import from_plain
+from precision_time.errors import PrecisionTimeError
+from precision_time.io import data_folder
+from precision_time.plain import from_plain
 
 _MOST_BYTES = 50_000_000
 _SUBMITTED = re.compile(r"(?:Submitted batch job )?(\d+)(?:;(\S+))?(?: on cluster (\S+))?")

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ... import __version__
-from ...errors import ConfigError, PrecisionTimeError, in_one_line
-from ...io import open_input
-from ...units import format_duration
+from precision_time import __version__
+from precision_time.errors import ConfigError, PrecisionTimeError, in_one_line
+from precision_time.io import open_input
+from precision_time.units import format_duration
+
 from ..commands.configs import files_below
 from ..commands.shell import MOST_CHARACTERS
 from ..estimate import JobEstimate

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ...errors import CorpusError
+from precision_time.errors import CorpusError
+
 from ..importers.lines import CHUNK_BYTES, LineBuffer
 
 STDIN = "-"

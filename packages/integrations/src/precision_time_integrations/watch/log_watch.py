@@ -8,17 +8,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...errors import PrecisionTimeError, in_one_line
-from ...online.eta import Eta
-from ...online.health import HostState
-from ...online.monitor import RunMonitor
-from ...online.record import RunRecord
-from ...predict.api import predict
-from ...predict.prediction import Prediction
-from ...request.request import Request
-from ...units import format_duration
+from precision_time.errors import PrecisionTimeError, in_one_line
+from precision_time.predict.api import predict
+from precision_time.predict.prediction import Prediction
+from precision_time.request.request import Request
+from precision_time.units import format_duration
+
 from ..importers.contract import LoggedStep, missing_fields
 from ..importers.text_logs import FORMATS, LogReading, Reading, known_formats
+from ..online.eta import Eta
+from ..online.health import HostState
+from ..online.monitor import RunMonitor
+from ..online.record import RunRecord
 
 _WINDOW = 10.0
 """Resolutions of a rounded clock that lie between two steps which are timed."""

@@ -19,7 +19,8 @@ from statistics import fmean, linear_regression
 import numpy as np
 from numpy.typing import NDArray
 
-from ...measure.trial import TrainingTrial
+from precision_time_integrations.measure.trial import TrainingTrial
+
 from ..ernest import ernest_features, scaled
 
 Floats = NDArray[np.float64]

@@ -15,11 +15,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from ..errors import ConfigError, validation_problems
-from ..io import read_input, read_yaml
-from ..units import GIGA
-from .steps.catalog import GPU_PRECISIONS, check_model, digits_sizes, optimizer_of
-from .trial import TrainingTrial, WorkerGroup
+from precision_time.errors import ConfigError, validation_problems
+from precision_time.io import read_input, read_yaml
+from precision_time.units import GIGA
+from precision_time_integrations.measure.steps.catalog import (
+    GPU_PRECISIONS,
+    check_model,
+    digits_sizes,
+    optimizer_of,
+)
+from precision_time_integrations.measure.trial import TrainingTrial, WorkerGroup
 
 _SYNTHETIC_SAMPLES = 2048
 _MOST_TRIALS = 100_000

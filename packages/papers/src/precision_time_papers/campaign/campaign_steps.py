@@ -15,19 +15,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ..corpus.own import STEPS, header_of, is_database, write_graphs
-from ..errors import CaptureError, MissingExtraError, PrecisionTimeError, UnknownNameError
-from ..hardware.catalog import get_device
-from ..hardware.custom import BESIDE, Custom, copy_hardware, hardware_beside, load_custom
-from ..io import open_input_text, read_input, write_atomically
-from ..workload.graph import OpGraph
-from .describe import describe
-from .device import find_device, import_torch
-from .processor import processor_name
-from .result import TrialResult
-from .rows import corpus_csv, device_name, own_name, why_left_out
-from .steps.catalog import TORCHVISION, TORCHVISION_SIZES, built_in_models
-from .store import read_store
+from precision_time.corpus.own import STEPS, header_of, is_database, write_graphs
+from precision_time.errors import CaptureError, MissingExtraError, PrecisionTimeError, UnknownNameError
+from precision_time.hardware.catalog import get_device
+from precision_time.hardware.custom import BESIDE, Custom, copy_hardware, hardware_beside, load_custom
+from precision_time.io import open_input_text, read_input, write_atomically
+from precision_time.workload.graph import OpGraph
+from precision_time_integrations.measure.describe import describe
+from precision_time_integrations.measure.device import find_device, import_torch
+from precision_time_integrations.measure.processor import processor_name
+from precision_time_integrations.measure.result import TrialResult
+from precision_time_integrations.measure.rows import corpus_csv, device_name, own_name, why_left_out
+from precision_time_integrations.measure.steps.catalog import TORCHVISION, TORCHVISION_SIZES, built_in_models
+from precision_time_integrations.measure.store import read_store
 
 _OF_A_CAMPAIGN = {"num_workers", "batch_per_worker"}
 _SAMPLES = 2
@@ -122,19 +122,19 @@ def _captured(result: TrialResult) -> OpGraph:
     Raises:
         CaptureError: If it is a training loop, or cannot be captured.
     """
-    from ..workload.capture.own import load_function
-    from ..workload.capture.sources import capture_model
+    from precision_time.workload.capture.own import load_function
+    from precision_time.workload.capture.sources import capture_model
 
     built_in = built_in_models().get(result.model)
     if built_in is not None:
-        from .steps.models import INPUTS, MODULES
+        from precision_time_integrations.measure.steps.models import INPUTS, MODULES
 
         sizes = {**built_in.sizes, **result.sizes}
         return capture_model(
             MODULES[result.model](sizes), example_inputs=INPUTS[built_in.inputs](_SAMPLES, sizes)
         )
     if result.model.startswith(TORCHVISION):
-        from .steps.models import INPUTS, Classifier, torchvision_network
+        from precision_time_integrations.measure.steps.models import INPUTS, Classifier, torchvision_network
 
         sizes = {**TORCHVISION_SIZES, "channels": 3, **result.sizes}
         module = Classifier(torchvision_network(result.model, int(sizes["classes"])))

@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
-from ..execution import synchronize
-from ..steps.tasks import Batches
-from ..steps.training import Trainer, endless
-from ..trial import TrainingTrial
+from precision_time_integrations.measure.execution import synchronize
+from precision_time_integrations.measure.steps.tasks import Batches
+from precision_time_integrations.measure.steps.training import Trainer, endless
+from precision_time_integrations.measure.trial import TrainingTrial
 
 _HELD_OUT = 2**31
 """Number of the epoch whose shuffle gives the held-out samples: beyond all that are trained."""

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..trial import TrainingTrial, WorkerGroup
+from precision_time_integrations.measure.trial import TrainingTrial, WorkerGroup
 
 START_LIMIT_S = 180.0
 """For all workers of a group to be ready."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ..errors import ConfigError
+from precision_time.errors import ConfigError
 
 CGROUPS = Path("/sys/fs/cgroup")
 _NAME = "precision-time"

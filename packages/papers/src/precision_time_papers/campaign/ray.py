@@ -11,17 +11,18 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ...errors import ConfigError, PrecisionTimeError
-from ...executor import usable_cores
-from ...measure.campaign import Campaign
-from ...measure.device import import_torch
-from ...measure.launchers.groups import GroupRunner
-from ...measure.report import Progress, ProgressCallback, TrialReport
-from ...measure.result import TrialResult, failed_result, measured_result
-from ...measure.store import CampaignStore, only_writer
-from ...measure.trial import TrainingTrial
-from ...ray_executor import LOCAL, local_cluster, ray_session
+from precision_time.errors import ConfigError, PrecisionTimeError
+from precision_time.executor import usable_cores
+from precision_time.ray_executor import LOCAL, local_cluster, ray_session
+from precision_time_integrations.measure.device import import_torch
+from precision_time_integrations.measure.report import Progress, ProgressCallback, TrialReport
+from precision_time_integrations.measure.result import TrialResult, failed_result, measured_result
+from precision_time_integrations.measure.store import CampaignStore, only_writer
+from precision_time_integrations.measure.trial import TrainingTrial
+
 from .budget import DurationEstimator, most_informative
+from .campaign import Campaign
+from .groups import GroupRunner
 
 _REMEDIES = {
     "CPU": "ask for fewer workers or CPUs per worker, connect to a larger cluster with --address, or set "

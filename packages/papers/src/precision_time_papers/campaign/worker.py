@@ -25,18 +25,19 @@ from typing import Any
 
 import torch
 
-from ...errors import ConfigError, PrecisionTimeError
-from ...workload.capture.own import load_function
-from ..device import ResourceMonitor, find_device
-from ..execution import backend_flags, free_memory, is_lasting, synchronize
-from ..limits import limit_cpu, pin_cores
-from ..precisions import MODES
-from ..processor import instructions, processor_name
-from ..steps.models import built_from
-from ..steps.tasks import TrainingTask, build_task, one_batch_task
-from ..steps.training import Trainer, build_optimizer, endless
-from ..trial import TrainingTrial, WorkerGroup
+from precision_time.errors import ConfigError, PrecisionTimeError
+from precision_time.workload.capture.own import load_function
+from precision_time_integrations.measure.device import ResourceMonitor, find_device
+from precision_time_integrations.measure.execution import backend_flags, free_memory, is_lasting, synchronize
+from precision_time_integrations.measure.precisions import MODES
+from precision_time_integrations.measure.processor import instructions, processor_name
+from precision_time_integrations.measure.steps.models import built_from
+from precision_time_integrations.measure.steps.tasks import TrainingTask, build_task, one_batch_task
+from precision_time_integrations.measure.steps.training import Trainer, build_optimizer, endless
+from precision_time_integrations.measure.trial import TrainingTrial, WorkerGroup
+
 from .epoch_end import EpochEnd
+from .limits import limit_cpu, pin_cores
 
 Figures = dict[str, Any]
 """Fields of a `TrialResult` as this worker measured them."""

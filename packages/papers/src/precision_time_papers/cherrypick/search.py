@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ConfigError, required_module
+from precision_time.errors import ConfigError, required_module
+
 from ..contract import Floats, Ints
 
 STARTS = 3
@@ -43,7 +44,9 @@ _FIRST_NOISE = 1e-2
 def _needed(module: str) -> Any:
     """A module of scikit-learn, or of scipy that it brings."""
     purpose = "search configurations by Bayesian optimization"
-    return required_module(module, package="scikit-learn", extra="learners", purpose=purpose)
+    return required_module(
+        module, package="scikit-learn", extra="precision-time-papers[learners]", purpose=purpose
+    )
 
 
 def fit_gaussian(x: Floats, y: Floats, *, seed: int) -> Any:

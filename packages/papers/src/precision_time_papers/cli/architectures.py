@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...cli.options import JsonOption, complete_model, complete_words
-from ...cli.output import message, progress, progress_bar, write_json, write_rows
-from ...cli.request_options import PREFIX, request_options
-from ...errors import ConfigError, MissingExtraError
+from precision_time.cli.options import JsonOption, complete_model, complete_words
+from precision_time.cli.output import message, progress, progress_bar, write_json, write_rows
+from precision_time.cli.request_options import PREFIX, request_options
+from precision_time.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
     from ..ghn.fit import Fitted
@@ -83,8 +83,9 @@ def architectures(
 
 
 def _answer(model: str, k: int, fields: Mapping[str, Any]) -> dict[str, Any]:
-    from ...request.request import Request
-    from ...request.resolve import workload_of
+    from precision_time.request.request import Request
+    from precision_time.request.resolve import workload_of
+
     from ..ghn.embedding import embed
     from ..ghn.known import embedding_of, known_embeddings
     from ..ghn.known import nearest as nearest_to

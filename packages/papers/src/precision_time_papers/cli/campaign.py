@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...cli.options import JsonOption, complete_words, numbers_of, words_of
-from ...cli.output import message, progress_bar, write_json, write_rows
-from ...errors import ConfigError
-from ...integrations.cli.measure import interrupted, show_report
-from ...io import write_atomically
-from ...units import duration_s, format_duration
+from precision_time.cli.options import JsonOption, complete_words, numbers_of, words_of
+from precision_time.cli.output import message, progress_bar, write_json, write_rows
+from precision_time.errors import ConfigError
+from precision_time.io import write_atomically
+from precision_time.units import duration_s, format_duration
+from precision_time_integrations.cli.measure import interrupted, show_report
 
 if TYPE_CHECKING:
-    from ...measure.campaign import Campaign
-    from ...measure.report import Progress
-    from ...measure.result import TrialResult
+    from precision_time_integrations.measure.report import Progress
+    from precision_time_integrations.measure.result import TrialResult
+
+    from ..campaign.campaign import Campaign
 
 EXAMPLES = """\b
 Examples:
@@ -109,7 +110,7 @@ def run(
     Each trial is real training on Ray Train. Results are stored at once: an interrupted campaign goes on
     where it stopped. The exit code is 1 when trials failed and none could be measured.
     """
-    from ...measure.campaign import campaign_of, load_campaign
+    from ..campaign.campaign import campaign_of, load_campaign
 
     if (file is None) == (models is None):
         raise ConfigError("A campaign is a FILE or --models. To fix: give one of them.")
@@ -150,8 +151,9 @@ def _run(
     retry_failed: bool,
     json_output: bool,
 ) -> None:
-    from ...corpus.own import STEPS
-    from ...measure.campaign_steps import describe_workers, write_steps
+    from precision_time.corpus.own import STEPS
+
+    from ..campaign.campaign_steps import describe_workers, write_steps
     from ..campaign.ray import run_campaign
 
     try:
@@ -206,7 +208,7 @@ def _list(campaign: Campaign, json_output: bool) -> None:
 @app.command(epilog=EXAMPLES)
 def show(store: StoreArgument, *, json_output: JsonOption = False) -> None:
     """Show the results in a store."""
-    from ...measure.store import read_store
+    from precision_time_integrations.measure.store import read_store
 
     results = read_store(store)
     if json_output:
@@ -266,9 +268,10 @@ def export(
     """Write the results of a store to a CSV file."""
     from io import StringIO
 
-    from ...measure.campaign_steps import unknown_devices, write_steps
-    from ...measure.result import write_results
-    from ...measure.store import read_store
+    from precision_time_integrations.measure.result import write_results
+    from precision_time_integrations.measure.store import read_store
+
+    from ..campaign.campaign_steps import unknown_devices, write_steps
 
     left_out: dict[str, int] = {}
     unknown: dict[str, int] = {}

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from ...cli.options import JsonOption
-from ...cli.output import message, write_json
-from ...errors import ConfigError, ServerError, in_one_line
-from ...units import GIBI, GIGA, duration_s
+from precision_time.cli.options import JsonOption
+from precision_time.cli.output import message, write_json
+from precision_time.errors import ConfigError, ServerError, in_one_line
+from precision_time.units import GIBI, GIGA, duration_s
 
 EXAMPLES = """\b
 Examples:
@@ -63,7 +63,7 @@ def collect(
     every_s = None if every is None else duration_s("--every", every)
     if every_s is not None and every_s < _LEAST_S:
         raise ConfigError(f"--every {every} is too often. The rule: 1s or more. To fix: --every 60s.")
-    from ...client.client import Client
+    from precision_time.client.client import Client
 
     host, _ = local_report()
     of_cluster, own = _path_name("--cluster", cluster), _path_name("--name", name or host)
@@ -121,7 +121,7 @@ def keep_reporting(
 
 def local_report() -> tuple[str, dict[str, Any]]:
     """This machine's name, and what it is made of in the words of an inventory file."""
-    from ...hardware.inventory_local import collect_local, load
+    from precision_time.hardware.inventory_local import collect_local, load
 
     [node] = collect_local().nodes
     stated = {

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from ...plugins import Command
+from precision_time.plugins import Command
 
 COMMANDS = (
+    Command(
+        path="schedule",
+        module=f"{__package__}.schedule",
+        attribute="schedule",
+        summary="Plan a queue of jobs on one cluster.",
+        after="layout",
+    ),
+    Command(
+        path="precisions search",
+        module=f"{__package__}.precisions",
+        attribute="search",
+        summary="Find which layers to train in which type.",
+    ),
     Command(
         path="report",
         module=f"{__package__}.report",

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...cli.options import JsonOption, output_file
-from ...cli.output import message, progress_bar, write_json, write_rows
-from ...errors import ConfigError
+from precision_time.cli.options import JsonOption, output_file
+from precision_time.cli.output import message, progress_bar, write_json, write_rows
+from precision_time.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ...measure.risk.summary import MeasuredRisk
+    from ..risk.summary import MeasuredRisk
 
 EXAMPLES = """\b
 Examples:
@@ -54,11 +54,12 @@ def measure_risk(
     Small models are trained on real data, rounding emulated layer by layer, beside fp32 with the same seed.
     Every training is stored at once: an interrupted campaign goes on where it stopped.
     """
-    from ...io import write_atomically
-    from ...measure.risk.campaign import COLUMNS, run_campaign
-    from ...measure.risk.plan import load_risk_plan
-    from ...measure.risk.summary import summarize, table_text
-    from ...measure.store import CsvTable
+    from precision_time.io import write_atomically
+    from precision_time_integrations.measure.store import CsvTable
+
+    from ..risk.campaign import COLUMNS, run_campaign
+    from ..risk.plan import load_risk_plan
+    from ..risk.summary import summarize, table_text
 
     chosen = load_risk_plan(plan)
     _check_device(on)
@@ -80,7 +81,7 @@ def measure_risk(
 
 def _check_device(name: str) -> None:
     """Refuse a device that torch does not have."""
-    from ...errors import required_module
+    from precision_time.errors import required_module
 
     torch = required_module("torch", package="torch", extra="torch", purpose="train small models")
     try:

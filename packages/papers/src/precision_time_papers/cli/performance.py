@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...cli.options import JsonOption
-from ...cli.output import message, progress, write_json, write_rows
-from ...io import write_atomically
-from ...units import duration_s, format_duration
+from precision_time.cli.options import JsonOption
+from precision_time.cli.output import message, progress, write_json, write_rows
+from precision_time.io import write_atomically
+from precision_time.units import duration_s, format_duration
 
 if TYPE_CHECKING:
     from ..ray_models.forecast import Offer
@@ -127,7 +127,8 @@ def performance_predict(
     measured range, a large error on points held out. Values outside the measured range are extrapolated, and
     the answer says so.
     """
-    from ...errors import ConfigError
+    from precision_time.errors import ConfigError
+
     from ..ray_models.forecast import cheapest, column_of, counts_of, offers_of
     from ..ray_models.model import PerformanceModel
     from ..ray_models.points import read_csv
@@ -266,7 +267,7 @@ def _refuse_flagged(answers: Sequence[Answer]) -> None:
     Raises:
         ConfigError: If one is; names the first reason.
     """
-    from ...errors import ConfigError
+    from precision_time.errors import ConfigError
 
     flagged = [(number, answer) for number, answer in enumerate(answers, start=1) if answer.flags]
     if flagged:
@@ -276,7 +277,7 @@ def _refuse_flagged(answers: Sequence[Answer]) -> None:
 
 
 def _data(study: Path, stated: str | None, csv: Path | None) -> Path:
-    from ...errors import ConfigError
+    from precision_time.errors import ConfigError
 
     if csv is not None:
         return csv
@@ -287,12 +288,12 @@ def _data(study: Path, stated: str | None, csv: Path | None) -> Path:
 
 def _check_folders(out: Path | None, plots: Path | None) -> None:
     """Refuse what could not be written before anything is fitted."""
-    from ...errors import ConfigError
+    from precision_time.errors import ConfigError
 
     if out is not None and not out.absolute().parent.is_dir():
         raise ConfigError(f"--out {out}: its folder does not exist. To fix: create it, or name another.")
     if plots is not None:
-        from ...render.picture import require_matplotlib
+        from precision_time.render.picture import require_matplotlib
 
         require_matplotlib()
 
@@ -308,7 +309,7 @@ def _save_plots(result: Any, folder: Path) -> None:
 
 
 def _row(pairs: list[str]) -> dict[str, str]:
-    from ...errors import ConfigError
+    from precision_time.errors import ConfigError
 
     row: dict[str, str] = {}
     for pair in pairs:

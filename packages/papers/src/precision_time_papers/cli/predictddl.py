@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...cli.options import JsonOption, ModelArgument, complete_words
-from ...cli.output import message, progress, write_json, write_rows
-from ...cli.request_options import PREFIX, one_request, request_options
-from ...errors import CatalogError, ConfigError
-from ...io import read_input, write_atomically
+from precision_time.cli.options import JsonOption, ModelArgument, complete_words
+from precision_time.cli.output import message, progress, write_json, write_rows
+from precision_time.cli.request_options import PREFIX, one_request, request_options
+from precision_time.errors import CatalogError, ConfigError
+from precision_time.io import read_input, write_atomically
+
 from ..predictddl.contract import FIELDS
 
 if TYPE_CHECKING:
-    from ...hardware.device import Cluster
-    from ...hardware.inventory import ClusterResources
-    from ...request.request import Request
+    from precision_time.hardware.device import Cluster
+    from precision_time.hardware.inventory import ClusterResources
+    from precision_time.request.request import Request
+
     from ..ghn.weights import GhnWeights
     from ..predictddl.contract import Answer
     from ..predictddl.registry import Registry, TrainedType
@@ -85,7 +87,7 @@ app = typer.Typer(
 
 def complete_type(prefix: str) -> list[str]:
     """Dataset types that start with `prefix`."""
-    from ...request.datasets import dataset_types
+    from precision_time.request.datasets import dataset_types
 
     return [name for name in dataset_types() if name.startswith(prefix)]
 
@@ -167,7 +169,8 @@ def predict(
     **fields: Any,
 ) -> None:
     """Predict the training time of one model."""
-    from ...hardware.inventory_file import read_inventory
+    from precision_time.hardware.inventory_file import read_inventory
+
     from ..predictddl.controller import PredictDDL
     from ..predictddl.requests import PredictDDLRequest
 
@@ -220,7 +223,8 @@ def servers(
 
     The smallest number whose interval meets it, or the nearest miss. Exits with 1 if no kind meets it.
     """
-    from ...hardware.inventory_file import read_inventory
+    from precision_time.hardware.inventory_file import read_inventory
+
     from ..predictddl.controller import PredictDDL
     from ..predictddl.requests import PredictDDLRequest
     from ..predictddl.servers import servers_needed
@@ -246,7 +250,7 @@ def servers(
 
 
 def _write_servers(needed: ServersNeeded) -> None:
-    from ...units import format_duration
+    from precision_time.units import format_duration
 
     rows = []
     for kind in needed.kinds:
@@ -282,8 +286,8 @@ def _write_servers(needed: ServersNeeded) -> None:
 
 def _other_answer(request: Request) -> str:
     """What the predictor of this package says of the same job: the two differ, and which to trust is said."""
-    from ...predict.api import predict as predict_request
-    from ...units import format_duration
+    from precision_time.predict.api import predict as predict_request
+    from precision_time.units import format_duration
 
     own = predict_request(request)
     low, high = (format_duration(bound) for bound in (own.interval.low_s, own.interval.high_s))
@@ -317,7 +321,8 @@ def batch(
 
     Exits with 1 if any request was refused.
     """
-    from ...hardware.inventory_file import read_inventory
+    from precision_time.hardware.inventory_file import read_inventory
+
     from ..predictddl.contract import Answer, Refusal
     from ..predictddl.controller import PredictDDL, answer_batch
     from ..predictddl.requests import read_batch
@@ -349,7 +354,7 @@ def batch(
 
 
 def _write_answers(answers: list[Answer]) -> None:
-    from ...units import format_duration
+    from precision_time.units import format_duration
 
     rows = [
         (
@@ -406,7 +411,7 @@ def train(
 
     Each becomes a new version of its dataset type.
     """
-    from ...measure.campaign_steps import steps_file
+    from ..campaign.campaign_steps import steps_file
     from ..predictddl.fitting import QUICK, FitSettings
     from ..predictddl.trainer import read_runs, train_and_save, trainable
 
@@ -565,18 +570,18 @@ def _collected(
     if sum(given) != 1:
         raise typer.BadParameter("Give one of --inventory, --slurm, --ray and --local.")
     if inventory is not None:
-        from ...hardware.inventory_file import read_inventory
+        from precision_time.hardware.inventory_file import read_inventory
 
         return read_inventory(inventory)
     if slurm is not None:
-        from ...hardware.inventory_slurm import read_slurm
+        from precision_time.hardware.inventory_slurm import read_slurm
 
         return read_slurm(_text(slurm), custom=custom)
     if ray is not None:
-        from ...hardware.inventory_ray import collect_ray
+        from precision_time.hardware.inventory_ray import collect_ray
 
         return collect_ray(ray, custom=custom)
-    from ...hardware.inventory_local import collect_local
+    from precision_time.hardware.inventory_local import collect_local
 
     return collect_local(custom=custom)
 

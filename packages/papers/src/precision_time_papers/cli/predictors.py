@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...cli.catalogs import write_catalog
-from ...cli.options import JsonOption
+from precision_time.cli.catalogs import write_catalog
+from precision_time.cli.options import JsonOption
 
 EXAMPLES = """\b
 Examples:

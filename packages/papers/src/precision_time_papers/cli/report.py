@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...cli.options import JsonOption, RayOption, complete_words, output_file, words_of
-from ...cli.output import message, progress, write_json, write_rows
-from ...io import write_atomically
+from precision_time.cli.options import JsonOption, RayOption, complete_words, output_file, words_of
+from precision_time.cli.output import message, progress, write_json, write_rows
+from precision_time.io import write_atomically
 
 if TYPE_CHECKING:
-    from ...evaluation.tables import Report
+    from ..evaluation.tables import Report
 
 REPORT_EXAMPLES = """\b
 Examples:
   precision-time report --quick
   precision-time report --only T1,T5 --seeds 5
   precision-time report --markdown accuracy.md --html accuracy.html
-  precision-time report --only T5 --sample 4000 --folds 2 --against tests/accuracy/baseline.json
+  precision-time report --only T5 --sample 4000 --folds 2 --against baseline.json
 """
 COMPARISON_EXAMPLES = """\b
 Examples:
@@ -82,15 +82,16 @@ def report(
     T5 generalization with targets, T6 feature importance. Everything at full size takes some
     20 minutes on two cores; what was computed is kept in the user's cache.
     """
-    from ...evaluation import tables
-    from ...evaluation.regressions import read_baseline, regressions
-    from ...evaluation.regressions import write_baseline as write_figures
-    from ...evaluation.report import build_report
-    from ...ray_executor import open_executor
+    from precision_time.ray_executor import open_executor
+
+    from ..evaluation import tables
+    from ..evaluation.regressions import read_baseline, regressions
+    from ..evaluation.regressions import write_baseline as write_figures
+    from ..evaluation.report import build_report
 
     baseline = None if against is None else read_baseline(against)  # before the minutes that follow
     if html is not None:
-        from ...render.picture import require_matplotlib
+        from precision_time.render.picture import require_matplotlib
 
         require_matplotlib()
     with open_executor(ray) as map_fn, progress("Report") as show:
@@ -158,7 +159,7 @@ def compare_predictors(
     and to answer, sample runs needed. All at full size takes about a quarter of an hour on two cores; what
     was computed is kept in the user's cache.
     """
-    from ...evaluation.comparison import compare, comparison_page, left_out
+    from ..evaluation.comparison import compare, comparison_page, left_out
 
     with progress("Comparison") as show:
         result = compare(only=words_of(",".join(only or [])), seeds=seeds, quick=quick, progress=show)
@@ -172,8 +173,9 @@ def compare_predictors(
 
 def _write_report(report: Report, remark: str = "", *, with_keys: bool = False) -> None:
     """Every section of a report to stdout, its tables below its headline."""
-    from ...evaluation.tables import introduction
-    from ...render.table import text_of
+    from precision_time.render.table import text_of
+
+    from ..evaluation.tables import introduction
 
     typer.echo(introduction(report))
     if remark:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from .options import NOTHING_FITS, JsonOption, PredictorOption, complete_words, output_file
-from .output import message, page_width, progress, write_json, write_renderable
+from precision_time.cli.options import NOTHING_FITS, JsonOption, PredictorOption, complete_words, output_file
+from precision_time.cli.output import message, page_width, progress, write_json, write_renderable
 
 EXAMPLES = """\b
 Examples:
@@ -84,9 +84,10 @@ def schedule(
     `schedule`) finds the best plan, or says how far from it the one found may be. Exits with 3 where
     --objective deadlines leaves a job late.
     """
-    from ..learn.artifact import chosen_predictor
-    from ..planning.queue.api import schedule as planned
-    from ..render.picture import check_picture, require_matplotlib
+    from precision_time.learn.artifact import chosen_predictor
+    from precision_time.render.picture import check_picture, require_matplotlib
+
+    from ..queue.api import schedule as planned
 
     if plot is not None:
         check_picture(plot)
@@ -107,12 +108,12 @@ def schedule(
     if json_output:
         write_json(plan.to_dict())
     else:
-        from ..planning.queue.result import render
+        from ..queue.result import render
 
         write_renderable(render(plan, width=page_width()))
     for path, name in ((plot, "write_gantt"), (html, "write_page")):
         if path is not None:
-            from ..planning.queue import gantt
+            from ..queue import gantt
 
             getattr(gantt, name)(plan, path)
             message(f"Wrote {path}")

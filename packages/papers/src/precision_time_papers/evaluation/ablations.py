@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..cost.compute import longer_of
-from ..cost.terms import EXPOSED_TERMS, KERNEL_TERMS
-from ..io import packaged_toml
-from ..learn.table import JobTable
-from ..papers.contract import Floats, column
+from precision_time.cost.compute import longer_of
+from precision_time.cost.terms import EXPOSED_TERMS, KERNEL_TERMS
+from precision_time.io import packaged_toml
+from precision_time.learn.table import JobTable
+
+from ..contract import Floats, column
 from .pricing import PricedCorpus
 
 Terms = dict[str, Floats]

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..corpus.measurement import Measurement
-from ..corpus.store import corpus_fingerprint
-from ..io import package_hash, write_atomically
+from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.store import corpus_fingerprint
+from precision_time.io import package_hash, write_atomically
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
-from ..corpus.store import corpus_fingerprint, load_corpus
-from ..errors import ConfigError
-from ..io import cache_folder
-from ..learn.training import require_fitting
-from ..papers.cherrypick.replay import Replayed, replay
-from ..papers.per_job import STEPS_PER_RUN
-from ..papers.predictddl.within import FACTOR, NEAREST
-from ..papers.registry import PREDICTORS, Needs, PredictorEntry, chosen_predictors
+from precision_time import __version__
+from precision_time.corpus.store import corpus_fingerprint, load_corpus
+from precision_time.errors import ConfigError, install_words
+from precision_time.io import cache_folder
+from precision_time.learn.training import require_fitting
+
+from ..cherrypick.replay import Replayed, replay
+from ..per_job import STEPS_PER_RUN
+from ..predictddl.within import FACTOR, NEAREST
+from ..registry import PREDICTORS, Needs, PredictorEntry, chosen_predictors
 from .comparison_sections import (
     POPULATIONS,
     QUESTIONS,
@@ -182,7 +183,7 @@ def compared(
         "folds": runs.folds,
         "quick": quick,
         "left_out": {
-            item.name: f"needs {item.missing}: pip install 'precision-time[{item.extra}]'"
+            item.name: f"needs {item.missing}: {install_words(item.extra)}"
             for item in predictors
             if item.missing
         },

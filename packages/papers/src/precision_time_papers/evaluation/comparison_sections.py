@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..corpus.protocols import SMALL_CLUSTER
-from ..papers.cherrypick.replay import Replayed
-from ..papers.contract import Ints
-from ..papers.per_job import STEPS_PER_RUN
-from ..papers.registry import PREDICTORS
-from ..render.document import Metric, Section
-from ..render.table import CellValue, Table, columns_of, ratio_text
+from precision_time.corpus.protocols import SMALL_CLUSTER
+from precision_time.render.document import Metric, Section
+from precision_time.render.table import CellValue, Table, columns_of, ratio_text
+
+from ..cherrypick.replay import Replayed
+from ..contract import Ints
+from ..per_job import STEPS_PER_RUN
+from ..registry import PREDICTORS
 from .costs import REQUESTS, AnswerCost
 from .cross_validation import ALL, JOBS, WITHIN, Runs
 from .metrics import PredictorScore, scored_errors_percent

@@ -12,18 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from ..corpus.jobs import job_of
-from ..corpus.measurement import Measurement
-from ..cost.job import Job
-from ..learn.table import job_table
-from ..papers.driple import static_graphs
-from ..papers.ghn.architecture import architecture_of
-from ..papers.ghn.network import node_vectors
-from ..papers.ghn.readout import annotated_vector, lowered_dtypes, mean_vector, node_classes
-from ..papers.ghn.weights import shipped_weights
-from ..papers.predictddl.columns import cluster_columns, sum_columns
-from ..papers.predictddl.trainer import input_columns
-from ..papers.registry import Needs, PredictorEntry
+from precision_time.corpus.jobs import job_of
+from precision_time.corpus.measurement import Measurement
+from precision_time.cost.job import Job
+from precision_time.learn.table import job_table
+
+from ..driple import static_graphs
+from ..ghn.architecture import architecture_of
+from ..ghn.network import node_vectors
+from ..ghn.readout import annotated_vector, lowered_dtypes, mean_vector, node_classes
+from ..ghn.weights import shipped_weights
+from ..predictddl.columns import cluster_columns, sum_columns
+from ..predictddl.trainer import input_columns
+from ..registry import Needs, PredictorEntry
 from .cross_validation import BULK, Runs, timed
 
 Preparation = Callable[[list[Job]], Any]

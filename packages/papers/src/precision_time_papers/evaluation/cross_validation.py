@@ -10,19 +10,20 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..corpus.families import PrecisionFamily, families_of
-from ..corpus.protocols import PROTOCOLS, Folds
-from ..corpus.splits import Fold
-from ..executor import Executor
-from ..forks import cached_property
-from ..learn.novelty import KINDS
-from ..learn.stages import DEFAULT_SETTINGS, BoosterSettings, fewer_trees
-from ..learn.table import MeasuredTable
-from ..learn.training import OutOfFold
-from ..papers.contract import Bools, Estimator, FeatureTable, Fitted, Floats, Ints, JobViews, PredictorOptions
-from ..papers.per_job import MeasurementBudget, SamplingEstimator
-from ..papers.precision_aware import FittedStages, PrecisionAware
-from ..papers.registry import PREDICTORS, PredictorEntry
+from precision_time.corpus.families import PrecisionFamily, families_of
+from precision_time.corpus.protocols import PROTOCOLS, Folds
+from precision_time.corpus.splits import Fold
+from precision_time.executor import Executor
+from precision_time.forks import cached_property
+from precision_time.learn.novelty import KINDS
+from precision_time.learn.stages import DEFAULT_SETTINGS, BoosterSettings, fewer_trees
+from precision_time.learn.table import MeasuredTable
+from precision_time.learn.training import OutOfFold
+
+from ..contract import Bools, Estimator, FeatureTable, Fitted, Floats, Ints, JobViews, PredictorOptions
+from ..per_job import MeasurementBudget, SamplingEstimator
+from ..precision_aware import FittedStages, PrecisionAware
+from ..registry import PREDICTORS, PredictorEntry
 from .ablations import ABLATIONS
 from .cache import ArrayCache, Arrays, cache_key
 from .measured_jobs import MeasuredJob, can_be_sampled, measured_jobs, run_limit

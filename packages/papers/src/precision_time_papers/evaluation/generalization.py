@@ -14,16 +14,17 @@ from itertools import combinations
 
 import numpy as np
 
-from ..corpus.families import PrecisionFamily
-from ..corpus.measurement import Measurement
-from ..corpus.protocols import PROTOCOLS, size_class, source_name
-from ..learn.metrics import errors_percent
-from ..learn.novelty import run_index
-from ..learn.table import MeasuredTable
-from ..learn.training import HELD_OUT, OutOfFold, fit_intervals, row_weights
-from ..papers.contract import Bools, Floats, Ints
-from ..render.document import Metric, Section
-from ..render.table import CellValue, Table, columns_of
+from precision_time.corpus.families import PrecisionFamily
+from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.protocols import PROTOCOLS, size_class, source_name
+from precision_time.learn.metrics import errors_percent
+from precision_time.learn.novelty import run_index
+from precision_time.learn.table import MeasuredTable
+from precision_time.learn.training import HELD_OUT, OutOfFold, fit_intervals, row_weights
+from precision_time.render.document import Metric, Section
+from precision_time.render.table import CellValue, Table, columns_of
+
+from ..contract import Bools, Floats, Ints
 from .cross_validation import Runs
 from .metrics import (
     LIMITS,

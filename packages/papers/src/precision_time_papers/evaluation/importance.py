@@ -13,13 +13,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..io import packaged_toml
-from ..learn.metrics import mape
-from ..learn.stages import StagedCorrection
-from ..learn.table import JobTable
-from ..papers.contract import Floats, Ints
-from ..render.document import Section
-from ..render.table import CellValue, Table
+from precision_time.io import packaged_toml
+from precision_time.learn.metrics import mape
+from precision_time.learn.stages import StagedCorrection
+from precision_time.learn.table import JobTable
+from precision_time.render.document import Section
+from precision_time.render.table import CellValue, Table
+
+from ..contract import Floats, Ints
 from .cross_validation import Runs
 from .metrics import over_seeds
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..corpus.measurement import Measurement
-from ..corpus.protocols import source_name
-from ..papers.contract import Ints
-from ..papers.per_job import Configurations
+from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.protocols import source_name
+
+from ..contract import Ints
+from ..per_job import Configurations
 
 LEAST_OFFERED = 8
 """Configurations that a job must offer to predictors that sample it."""

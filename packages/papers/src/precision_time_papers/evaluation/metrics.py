@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..corpus.measurement import Measurement, Quality
-from ..learn.metrics import ErrorSummary, errors_percent, mape
-from ..learn.table import MeasuredTable
-from ..papers.contract import Bools, Floats
-from ..render.document import Metric
+from precision_time.corpus.measurement import Measurement, Quality
+from precision_time.learn.metrics import ErrorSummary, errors_percent, mape
+from precision_time.learn.table import MeasuredTable
+from precision_time.render.document import Metric
+
+from ..contract import Bools, Floats
 from .cross_validation import Runs
 from .measured_jobs import job_numbers
 

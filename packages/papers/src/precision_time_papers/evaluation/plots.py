@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..papers.contract import Floats
-from ..render.document import Section
-from ..render.picture import require_matplotlib, svg_of
+from precision_time.render.document import Section
+from precision_time.render.picture import require_matplotlib, svg_of
+
+from ..contract import Floats
 from .comparison import PredictorComparison
 from .comparison_sections import QUESTIONS
 from .cross_validation import JOBS

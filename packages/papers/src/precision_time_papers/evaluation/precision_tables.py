@@ -15,12 +15,13 @@ from itertools import permutations
 
 import numpy as np
 
-from ..corpus.families import PrecisionFamily
-from ..learn.metrics import errors_percent
-from ..learn.table import MeasuredTable
-from ..papers.contract import Floats
-from ..render.document import Metric, Section
-from ..render.table import CellValue, Table
+from precision_time.corpus.families import PrecisionFamily
+from precision_time.learn.metrics import errors_percent
+from precision_time.learn.table import MeasuredTable
+from precision_time.render.document import Metric, Section
+from precision_time.render.table import CellValue, Table
+
+from ..contract import Floats
 from .cross_validation import Runs
 from .metrics import over_seeds
 

@@ -6,14 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ..corpus.measurement import Measurement
-from ..corpus.protocols import source_name
-from ..corpus.splits import model_group
-from ..learn.metrics import errors_percent
-from ..papers.contract import Bools, Floats
-from ..papers.registry import PREDICTORS, PRICED_ONLY
-from ..render.document import Metric, Section
-from ..render.table import CellValue, Table, columns_of, ratio_text
+from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.protocols import source_name
+from precision_time.corpus.splits import model_group
+from precision_time.learn.metrics import errors_percent
+from precision_time.render.document import Metric, Section
+from precision_time.render.table import CellValue, Table, columns_of, ratio_text
+
+from ..contract import Bools, Floats
+from ..registry import PREDICTORS, PRICED_ONLY
 from .ablations import ABLATIONS
 from .cross_validation import Runs
 from .metrics import mape_over_seeds, mean_over_groups, over_seeds, ranking_tau

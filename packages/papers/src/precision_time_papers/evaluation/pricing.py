@@ -12,19 +12,27 @@ from pathlib import Path
 
 import numpy as np
 
-from ..corpus.jobs import job_of
-from ..corpus.measurement import Measurement
-from ..corpus.protocols import source_name
-from ..cost.job import Job, group_of_jobs
-from ..cost.roofline import kernel_model_of, kernel_seconds, rates_of
-from ..executor import Executor, in_chunks
-from ..learn.table import JOB_ARRAYS, JobTable, MeasuredTable, groups_of, job_table, measured_table
-from ..papers.contract import FeatureTable, Floats, Ints, JobViews, NamedColumns
-from ..precision.catalog import get_policy
-from ..precision.lowered import LoweredStep
-from ..precision.lowering import lower
-from ..precision.policy import DType
-from ..workload.graph import OpGraph
+from precision_time.corpus.jobs import job_of
+from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.protocols import source_name
+from precision_time.cost.job import Job, group_of_jobs
+from precision_time.cost.roofline import kernel_model_of, kernel_seconds, rates_of
+from precision_time.executor import Executor, in_chunks
+from precision_time.learn.table import (
+    JOB_ARRAYS,
+    JobTable,
+    MeasuredTable,
+    groups_of,
+    job_table,
+    measured_table,
+)
+from precision_time.precision.catalog import get_policy
+from precision_time.precision.lowered import LoweredStep
+from precision_time.precision.lowering import lower
+from precision_time.precision.policy import DType
+from precision_time.workload.graph import OpGraph
+
+from ..contract import FeatureTable, Floats, Ints, JobViews, NamedColumns
 from .cache import ArrayCache, Arrays, cache_key
 from .measured_jobs import job_numbers, measured_jobs
 
@@ -175,10 +183,11 @@ def table_of_jobs(
         jobs: Their jobs, in this order.
         progress: Called with a line on what is being done.
     """
-    from ..papers.predictddl.columns import cluster_columns
-    from ..papers.predictddl.embeddings import job_embeddings
-    from ..papers.predictddl.trainer import is_data_parallel
-    from ..request.datasets import type_of_workload
+    from precision_time.request.datasets import type_of_workload
+
+    from ..predictddl.columns import cluster_columns
+    from ..predictddl.embeddings import job_embeddings
+    from ..predictddl.trainer import is_data_parallel
 
     measurements = measured.measurements
     graphs, architecture = _numbered_graphs(jobs)

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..render.document import Section
-from ..render.table import CellValue, Table, columns_of
+from precision_time.render.document import Section
+from precision_time.render.table import CellValue, Table, columns_of
 
-STORED = Path(__file__).resolve().parents[3] / "docs" / "reference" / "constants.json"
+STORED = Path(__file__).resolve().parents[5] / "docs" / "reference" / "constants.json"
 """Written by scripts/refit_constants.py; beside the sources only."""
 _TITLES = {"formulas": "formulas alone", "ours": "the whole predictor"}
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from pydantic import BaseModel, FiniteFloat, ValidationError
 
-from ..errors import ConfigError, validation_problems
-from ..io import write_atomically
+from precision_time.errors import ConfigError, validation_problems
+from precision_time.io import write_atomically
+
 from .tables import Report
 
 _SPREADS = 2.0

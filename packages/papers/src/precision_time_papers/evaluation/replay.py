@@ -13,14 +13,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..corpus.measurement import Measurement
-from ..corpus.protocols import source_name
-from ..learn.table import MeasuredTable
-from ..papers.cherrypick.replay import MOST_RUNS, WITHIN, Replayed, ReplayJob
-from ..papers.contract import Floats, column
-from ..planning.money.reference import usd_per_device_hour
-from ..render.document import Metric
-from ..render.table import CellValue, Table, columns_of
+from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.protocols import source_name
+from precision_time.learn.table import MeasuredTable
+from precision_time.planning.money.reference import usd_per_device_hour
+from precision_time.render.document import Metric
+from precision_time.render.table import CellValue, Table, columns_of
+
+from ..cherrypick.replay import MOST_RUNS, WITHIN, Replayed, ReplayJob
+from ..contract import Floats, column
 from .measured_jobs import workload_key
 
 Key = tuple[str | float, ...]

@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from .. import __version__
-from ..corpus.families import family_numbers
-from ..corpus.measurement import Measurement
-from ..corpus.store import corpus_fingerprint, load_corpus
-from ..errors import ConfigError
-from ..executor import Executor
-from ..io import cache_folder
-from ..learn.training import require_fitting
-from ..render.document import Section
+from precision_time import __version__
+from precision_time.corpus.families import family_numbers
+from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.store import corpus_fingerprint, load_corpus
+from precision_time.errors import ConfigError
+from precision_time.executor import Executor
+from precision_time.io import cache_folder
+from precision_time.learn.training import require_fitting
+from precision_time.render.document import Section
+
 from .cross_validation import Runs, tree_settings
 from .generalization import generalization_section
 from .importance import importance_section

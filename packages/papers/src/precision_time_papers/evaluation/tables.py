@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..render.document import Document, Metric, Section
-from ..render.table import markdown_lines
+from precision_time.render.document import Document, Metric, Section
+from precision_time.render.table import markdown_lines
 
 _TITLE = "How good the predictions are"
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..corpus.protocols import PROTOCOLS
-from ..io import packaged_toml
-from ..papers.contract import Floats
-from ..render.document import Metric
-from ..render.table import CellValue, Table, columns_of, ratio_text
+from precision_time.corpus.protocols import PROTOCOLS
+from precision_time.io import packaged_toml
+from precision_time.render.document import Metric
+from precision_time.render.table import CellValue, Table, columns_of, ratio_text
+
+from ..contract import Floats
 from .metrics import mean_over_groups, over_seeds
 
 TARGETS: Mapping[str, Mapping[str, float]] = packaged_toml(__package__, "data/targets.toml")

@@ -15,8 +15,9 @@ from graphlib import CycleError, TopologicalSorter
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import CaptureError
-from ...workload.graph import OpGraph
+from precision_time.errors import CaptureError
+from precision_time.workload.graph import OpGraph
+
 from .reading import GraphNode, read_nodes
 from .vocabulary import vocabulary
 

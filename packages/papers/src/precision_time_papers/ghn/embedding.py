@@ -12,9 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ...io import cache_folder, write_atomically
-from ...precision.policy import DType
-from ...workload.graph import OpGraph
+from precision_time.io import cache_folder, write_atomically
+from precision_time.precision.policy import DType
+from precision_time.workload.graph import OpGraph
+
 from .architecture import ArchitectureGraph, architecture_of
 from .network import node_vectors
 from .readout import annotated_vector, mean_vector, node_classes

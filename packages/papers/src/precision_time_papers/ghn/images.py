@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError, required_module
+from precision_time.errors import ConfigError, required_module
+
 from .sampler import ImageShape
 from .weights import Floats32
 
@@ -84,7 +85,10 @@ def load_images(source: str, seed: int = 0, side: int | None = None) -> ImageSet
 def _digits(seed: int, side: int | None) -> ImageSet:
     """1,797 handwritten digits of 8 x 8: UCI Optical Recognition of Handwritten Digits."""
     data = required_module(
-        "sklearn.datasets", package="scikit-learn", extra="learners", purpose="train on its digits"
+        "sklearn.datasets",
+        package="scikit-learn",
+        extra="precision-time-papers[learners]",
+        purpose="train on its digits",
     ).load_digits()
     pixels = data.images[:, None, :, :].astype(np.float32)
     labels = data.target.astype(np.int64)

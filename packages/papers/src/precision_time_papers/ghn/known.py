@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError, NotFittedError
-from ...forks import cached_property
-from ...workload.graph import OpGraph
-from ...workload.resolve import canonical_name, load_workload
+from precision_time.errors import ConfigError, NotFittedError
+from precision_time.forks import cached_property
+from precision_time.workload.graph import OpGraph
+from precision_time.workload.resolve import canonical_name, load_workload
+
 from .embedding import Embedding, embed
 from .weights import Floats32
 

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError
-from ...io import packaged_toml
-from ...render.picture import require_matplotlib, save
+from precision_time.errors import ConfigError
+from precision_time.io import packaged_toml
+from precision_time.render.picture import require_matplotlib, save
+
 from .known import KnownEmbeddings
 from .weights import Floats32
 

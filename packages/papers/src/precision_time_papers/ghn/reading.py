@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isqrt
 
-from ...workload.graph import PRODUCT_CLASSES, Node, OpClass, OpGraph
+from precision_time.workload.graph import PRODUCT_CLASSES, Node, OpClass, OpGraph
+
 from .unroll import Unrolled, unroll
 from .vocabulary import BIAS, INPUT, Reading, Role, vocabulary
 

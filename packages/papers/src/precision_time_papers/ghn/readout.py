@@ -9,10 +9,11 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError
-from ...precision.lowering import DTYPES, lower
-from ...precision.policy import DType, PrecisionPolicy
-from ...workload.graph import OpGraph
+from precision_time.errors import ConfigError
+from precision_time.precision.lowering import DTYPES, lower
+from precision_time.precision.policy import DType, PrecisionPolicy
+from precision_time.workload.graph import OpGraph
+
 from .architecture import ArchitectureGraph
 from .weights import Floats32
 

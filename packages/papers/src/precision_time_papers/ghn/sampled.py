@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...workload.capture.recorder import CAPTURE_BATCH, record
-from ...workload.graph import OpGraph
+from precision_time.workload.capture.recorder import CAPTURE_BATCH, record
+from precision_time.workload.graph import OpGraph
+
 from .architecture import ArchitectureGraph, architecture_of
 from .sampler import ImageShape, NetworkPlan, build, draw_many
 

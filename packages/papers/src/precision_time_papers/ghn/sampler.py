@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from ...errors import ConfigError
-from ...io import packaged_toml
+from precision_time.errors import ConfigError
+from precision_time.io import packaged_toml
+
 from . import blocks
 
 CELL_KINDS = (

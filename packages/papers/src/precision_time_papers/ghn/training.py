@@ -19,7 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch.func import functional_call
 
-from ...errors import ConfigError, NotFittedError
+from precision_time.errors import ConfigError, NotFittedError
+
 from .images import ImageSet
 from .sampled import SampledNetwork, sampled
 from .sampler import draw_many

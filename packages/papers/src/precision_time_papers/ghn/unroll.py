@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from ...workload.graph import Node, OpGraph
+from precision_time.workload.graph import Node, OpGraph
 
 MOST_NODES = 4096
 """Operators of a graph after unrolling; only models with hundreds of recurrent steps reach it."""

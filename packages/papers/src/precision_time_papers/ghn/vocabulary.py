@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...io import packaged_toml
-from ...workload.graph import Node, OpClass
+from precision_time.io import packaged_toml
+from precision_time.workload.graph import Node, OpClass
 
 Ints = NDArray[np.int64]
 INPUT = "input"

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...array_file import packed, unpacked
-from ...errors import ConfigError, NotFittedError
-from ...io import write_atomically
+from precision_time.array_file import packed, unpacked
+from precision_time.errors import ConfigError, NotFittedError
+from precision_time.io import write_atomically
+
 from .vocabulary import Ints, vocabulary
 
 Floats32 = NDArray[np.float32]

@@ -16,12 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import Floats
-from ...errors import required_module
+from precision_time.arrays import Floats
+from precision_time.errors import required_module
+
 from .schedules import Picks, Schedules
 
 _PURPOSE = "search precision schedules by reinforcement learning"
-gymnasium: Any = required_module("gymnasium", package="gymnasium", extra="reinforcement", purpose=_PURPOSE)
+gymnasium: Any = required_module(
+    "gymnasium", package="gymnasium", extra="precision-time-papers[reinforcement]", purpose=_PURPOSE
+)
 
 _SLACK = 1e-9
 _STEPS = 4096
@@ -124,12 +127,15 @@ def train(schedules: Schedules, budget: float, *, seed: int = 0, steps: int = _S
         MissingExtraError: If Stable-Baselines3 is not installed.
     """
     learners = required_module(
-        "stable_baselines3", package="stable-baselines3", extra="reinforcement", purpose=_PURPOSE
+        "stable_baselines3",
+        package="stable-baselines3",
+        extra="precision-time-papers[reinforcement]",
+        purpose=_PURPOSE,
     )
     vectors = required_module(
         "stable_baselines3.common.vec_env",
         package="stable-baselines3",
-        extra="reinforcement",
+        extra="precision-time-papers[reinforcement]",
         purpose=_PURPOSE,
     )
     tried: dict[Picks, float] = {}

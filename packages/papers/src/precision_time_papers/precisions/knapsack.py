@@ -19,7 +19,7 @@ from itertools import product
 
 import numpy as np
 
-from ...arrays import Floats, Ints
+from precision_time.arrays import Floats, Ints
 
 CELL = 1e-5
 """Risks are rounded up to this: 0.001 % of the loss."""

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
-from ...arrays import Ints
-from ...errors import ConfigError
+from precision_time.arrays import Ints
+from precision_time.errors import ConfigError
+
 from .knapsack import exhaustive, frontier
 from .schedules import Picks, Schedules
 

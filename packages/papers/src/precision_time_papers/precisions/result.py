@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...io import write_atomically
-from ...precision.own import as_yaml, policy_of, stated_policy
-from ...predict.html import rows_to_html
-from ...rendering import TEXT_WIDTH, new_table, plain_text
-from ...request.request import Request
-from ...units import format_bytes, format_duration
-from .groups import LayerGroup
-from .risk import Risk
+from precision_time.io import write_atomically
+from precision_time.planning.precisions.groups import LayerGroup
+from precision_time.planning.precisions.risk import Risk
+from precision_time.precision.own import as_yaml, policy_of, stated_policy
+from precision_time.predict.html import rows_to_html
+from precision_time.rendering import TEXT_WIDTH, new_table, plain_text
+from precision_time.request.request import Request
+from precision_time.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -8,22 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import Floats, Ints
-from ...cost.job import Job
-from ...diagnostics import LAYOUT_CHOSEN
-from ...errors import ConfigError, PrecisionTimeError
-from ...forks import cached_property
-from ...precision.catalog import shown_precision
-from ...precision.own import fields_of
-from ...precision.policy import NARROW, DType
-from ...precision.support import computed_as
-from ...predict.api import predict_each
-from ...predict.prediction import Prediction
-from ...predict.remedies import at_layout
-from ...request.request import Request
-from .groups import LayerGroup, layer_groups
+from precision_time.arrays import Floats, Ints
+from precision_time.cost.job import Job
+from precision_time.diagnostics import LAYOUT_CHOSEN
+from precision_time.errors import ConfigError, PrecisionTimeError
+from precision_time.forks import cached_property
+from precision_time.planning.precisions.groups import LayerGroup, layer_groups
+from precision_time.planning.precisions.risk import NEAREST, Risk, group_risks, schedule_fields
+from precision_time.precision.catalog import shown_precision
+from precision_time.precision.own import fields_of
+from precision_time.precision.policy import NARROW, DType
+from precision_time.precision.support import computed_as
+from precision_time.predict.api import predict_each
+from precision_time.predict.prediction import Prediction
+from precision_time.predict.remedies import at_layout
+from precision_time.request.request import Request
+
 from .knapsack import Choices
-from .risk import NEAREST, Risk, group_risks, schedule_fields
 
 _AT_ONCE = 64
 _LONGEST = 60

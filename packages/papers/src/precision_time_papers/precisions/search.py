@@ -11,17 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ConfigError, UnknownNameError, shown
-from ...predict.api import as_request
-from ...request.signature import takes_request_fields
+from precision_time.errors import ConfigError, UnknownNameError, shown
+from precision_time.planning.precisions.risk import (
+    DEFAULT_BUDGET,
+    NEAREST,
+    curve_words,
+    risk_share,
+    share_of_gap,
+)
+from precision_time.predict.api import as_request
+from precision_time.request.signature import takes_request_fields
+
 from .knapsack import Choices, exhaustive, frontier
 from .methods import METHODS, candidates, fastest
 from .result import GroupChoice, PrecisionSearch, SchedulePhase
-from .risk import NEAREST, curve_words, share_of_gap
 from .schedules import Picks, Progress, Schedules, schedules_of
 
-DEFAULT_BUDGET = 0.0025
-"""What DeepSeek-V3 states for its fp8 training, within the spread of seeds: arXiv 2412.19437, section 3.3."""
 DYNAMIC, EXHAUSTIVE = "dynamic-programming", "exhaustive"
 _FEW = 512
 """Schedules that are all predicted where no method is named."""
@@ -128,28 +133,6 @@ def search_precisions(
         assumptions=tuple(assumptions),
         request=schedules.request,
     )
-
-
-def risk_share(name: str, given: float | str) -> float:
-    """A risk as a relative gap of the loss: 0.0025, "0.0025" or "0.25%".
-
-    Raises:
-        ConfigError: If it is no number from 0 to 1.
-
-    >>> risk_share("risk_budget", "0.25%")
-    0.0025
-    """
-    text = str(given).strip()
-    try:
-        value = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
-    except ValueError:
-        value = math.nan
-    if not 0.0 <= value <= 1.0:
-        raise ConfigError(
-            f"{name}={shown(given)}. The rule: a relative gap of the loss from 0 to 1. To fix: such as "
-            "0.0025 or 0.25%."
-        )
-    return value
 
 
 def _shares(given: str | Sequence[float]) -> list[float]:

@@ -19,10 +19,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from ...cost.job import Job
-from ...hardware.device import Cluster
-from ...learn.table import JobTable
-from ...workload.graph import OpGraph
+from precision_time.cost.job import Job
+from precision_time.hardware.device import Cluster
+from precision_time.learn.table import JobTable
+from precision_time.workload.graph import OpGraph
+
 from ..contract import bytes_per_device, column, flops_per_device
 from .regressors import Floats
 

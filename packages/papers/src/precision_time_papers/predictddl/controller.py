@@ -10,13 +10,14 @@ from typing import overload
 
 import numpy as np
 
-from ...corpus.measurement import Measurement
-from ...corpus.store import load_corpus
-from ...cost.job import Job, group_key
-from ...errors import ConfigError, NotFittedError, PrecisionTimeError, in_one_line
-from ...forks import cached_property
-from ...learn.table import JobTable, job_table
-from ...request.datasets import OTHER, DatasetFacts, dataset_distance, dataset_types
+from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.store import load_corpus
+from precision_time.cost.job import Job, group_key
+from precision_time.errors import ConfigError, NotFittedError, PrecisionTimeError, in_one_line
+from precision_time.forks import cached_property
+from precision_time.learn.table import JobTable, job_table
+from precision_time.request.datasets import OTHER, DatasetFacts, dataset_distance, dataset_types
+
 from ..ghn.weights import GhnWeights
 from .columns import PRECISION, inputs_of, picked
 from .contract import Answer, Outcome, PredictorName, Refusal, TaskMatch

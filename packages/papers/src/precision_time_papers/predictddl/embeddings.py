@@ -10,10 +10,11 @@ from functools import cache, lru_cache
 
 import numpy as np
 
-from ...cost.job import Job
-from ...precision.policy import PrecisionPolicy
-from ...workload.graph import OpGraph
-from ...workload.resolve import load_workload
+from precision_time.cost.job import Job
+from precision_time.precision.policy import PrecisionPolicy
+from precision_time.workload.graph import OpGraph
+from precision_time.workload.resolve import load_workload
+
 from ..ghn.embedding import Embedding, embed
 from ..ghn.readout import WIDTH_CLASSES, lowered_dtypes
 from ..ghn.weights import WIDTH, GhnWeights, shipped_weights

@@ -17,7 +17,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...errors import ConfigError
+from precision_time.errors import ConfigError
+
 from ..contract import FeatureTable, Floats, Ints, JobViews, require_rows
 from .columns import (
     BLIND,

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...corpus.splits import grouped_folds
-from ...errors import ConfigError, required_module
-from ...learn.metrics import summarize
+from precision_time.corpus.splits import grouped_folds
+from precision_time.errors import ConfigError, required_module
+from precision_time.learn.metrics import summarize
+
 from .columns import ANNOTATED, EMBEDDING
 from .regressors import KINDS, Floats, Regressor, Standardizer, TrainedVariant, check_kind
 
@@ -243,7 +244,7 @@ def _sklearn(module: str) -> Any:
     return required_module(
         f"sklearn.{module}",
         package="scikit-learn",
-        extra="learners",
+        extra="precision-time-papers[learners]",
         purpose="train PredictDDL's regressors",
     )
 

@@ -26,8 +26,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...corpus.store import local_store_path
-from ...errors import ConfigError, NotFittedError, UnknownNameError
+from precision_time.corpus.store import local_store_path
+from precision_time.errors import ConfigError, NotFittedError, UnknownNameError
+
 from ..ghn.weights import GhnWeights, load_weights, save_weights
 from .regressors import TARGETS, Floats, Regressor, TrainedVariant
 

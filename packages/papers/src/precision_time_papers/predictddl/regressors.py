@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import NotFittedError, UnknownNameError
+from precision_time.errors import NotFittedError, UnknownNameError
 
 Floats = NDArray[np.float64]
 

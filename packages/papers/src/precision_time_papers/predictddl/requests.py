@@ -15,13 +15,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ...cost.job import Job
-from ...errors import ConfigError, in_one_line, printable, shown, validation_problems
-from ...hardware.device import Cluster
-from ...hardware.inventory import MOST_NODES, ClusterResources
-from ...hardware.inventory_file import read_inventory
-from ...io import read_input, read_yaml
-from ...request.datasets import (
+from precision_time.cost.job import Job
+from precision_time.errors import ConfigError, in_one_line, printable, shown, validation_problems
+from precision_time.hardware.device import Cluster
+from precision_time.hardware.inventory import MOST_NODES, ClusterResources
+from precision_time.hardware.inventory_file import read_inventory
+from precision_time.io import read_input, read_yaml
+from precision_time.request.datasets import (
     OTHER,
     DatasetFacts,
     dataset_facts,
@@ -30,10 +30,11 @@ from ...request.datasets import (
     type_of,
     type_of_workload,
 )
-from ...request.fields import Count
-from ...request.request import Request
-from ...workload.graph import OpGraph
-from ...workload.resolve import check_named_in_data
+from precision_time.request.fields import Count
+from precision_time.request.request import Request
+from precision_time.workload.graph import OpGraph
+from precision_time.workload.resolve import check_named_in_data
+
 from .contract import FIELDS, Refusal
 from .embeddings import embedding_of_graph
 

@@ -14,10 +14,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ConfigError
-from ...hardware.device import Cluster
-from ...hardware.inventory import ClusterResources, NodeResources
-from ...units import duration_s
+from precision_time.errors import ConfigError
+from precision_time.hardware.device import Cluster
+from precision_time.hardware.inventory import ClusterResources, NodeResources
+from precision_time.units import duration_s
+
 from .contract import Answer, Refusal
 from .requests import PredictDDLRequest, resolve
 

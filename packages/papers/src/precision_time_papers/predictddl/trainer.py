@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...corpus.jobs import job_of
-from ...corpus.measurement import Measurement
-from ...corpus.own import own_measurements, read_priced_steps
-from ...corpus.splits import SplitBy, group_numbers
-from ...corpus.store import load_corpus
-from ...cost.job import Job
-from ...errors import ConfigError, PrecisionTimeError, UnknownNameError
-from ...learn.table import JobTable, MeasuredTable, measured_table
-from ...request.datasets import dataset_types, type_of_workload
+from precision_time.corpus.jobs import job_of
+from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.own import own_measurements, read_priced_steps
+from precision_time.corpus.splits import SplitBy, group_numbers
+from precision_time.corpus.store import load_corpus
+from precision_time.cost.job import Job
+from precision_time.errors import ConfigError, PrecisionTimeError, UnknownNameError
+from precision_time.learn.table import JobTable, MeasuredTable, measured_table
+from precision_time.request.datasets import dataset_types, type_of_workload
+
 from ..ghn.weights import WIDTH, GhnWeights
 from .columns import (
     BLIND,

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import Floats
-from ...errors import ConfigError
-from ...hardware.inventory import ClusterResources
-from ...learn.artifact import TrainedPredictor
-from ...predict.prediction import Interval
+from precision_time.arrays import Floats
+from precision_time.errors import ConfigError
+from precision_time.hardware.inventory import ClusterResources
+from precision_time.learn.artifact import TrainedPredictor
+from precision_time.predict.prediction import Interval
+
 from .choices import Choice, choices_of
 from .devices import Placed, executed, place
 from .jobs import Queue, queue_of

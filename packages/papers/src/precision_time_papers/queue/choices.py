@@ -11,17 +11,18 @@ from math import ceil
 
 import numpy as np
 
-from ...arrays import Floats
-from ...errors import ConfigError, PrecisionTimeError, UnknownNameError
-from ...hardware.custom import load_custom
-from ...hardware.device_table import canonical_device
-from ...learn.artifact import TrainedPredictor
-from ...predict.api import predict_each
-from ...predict.prediction import Prediction
-from ...request.request import Request
-from ...units import format_bytes
-from ..run.api import work_of
-from ..run.simulation import simulated_s
+from precision_time.arrays import Floats
+from precision_time.errors import ConfigError, PrecisionTimeError, UnknownNameError
+from precision_time.hardware.custom import load_custom
+from precision_time.hardware.device_table import canonical_device
+from precision_time.learn.artifact import TrainedPredictor
+from precision_time.planning.run.api import work_of
+from precision_time.planning.run.simulation import simulated_s
+from precision_time.predict.api import predict_each
+from precision_time.predict.prediction import Prediction
+from precision_time.request.request import Request
+from precision_time.units import format_bytes
+
 from .jobs import QueueJob
 from .pools import Pool
 

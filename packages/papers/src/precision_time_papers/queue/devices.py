@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...arrays import Floats, Ints
+from precision_time.arrays import Floats, Ints
+
 from .choices import Choice
 from .pools import Pool
 

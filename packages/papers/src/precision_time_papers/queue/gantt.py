@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ...io import write_atomically
-from ...render.picture import SETTINGS, check_picture, require_matplotlib
-from ...units import format_duration
+from precision_time.io import write_atomically
+from precision_time.render.picture import SETTINGS, check_picture, require_matplotlib
+from precision_time.units import format_duration
+
 from .result import Schedule, ScheduledJob, by_start, headline
 
 _TIME_UNITS = ((2 * 86_400.0, 86_400.0, "days"), (2 * 3600.0, 3600.0, "hours"), (120.0, 60.0, "minutes"))

@@ -10,20 +10,13 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from ...errors import ConfigError, shown
-from ...request.files import FileJob, read_jobs
-from ...request.request import Request
-from ...units import duration_s
-from ..run.schema import RunOptions
+from precision_time.errors import ConfigError, shown
+from precision_time.planning.run.schema import RunOptions
+from precision_time.request.files import FileJob, read_jobs
+from precision_time.request.json_schema import QUEUE_FIELDS
+from precision_time.request.request import Request
+from precision_time.units import duration_s
 
-QUEUE_FIELDS: Mapping[str, str] = {
-    "name": "Of the job in a queue. Default: its place in the file.",
-    "submit": "It starts no earlier: a duration from the start of the plan such as 2h, or a date.",
-    "deadline": "It is to end by then: a duration from the start of the plan, or a date.",
-    "weight": "How much its lateness or completion counts against that of the others. Default: 1.",
-    "tenant": "Whose job it is: tenants have equal shares where fairness is asked for.",
-}
-"""What a job of a queue says beside the fields of a request and of a run."""
 _RUN = "run"
 CHOSEN_FIELDS = ("device", "gpus", "precision")
 """Fields in which a job may name several values: the queue chooses one of each."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...arrays import Floats
-from ...errors import UnknownNameError
+from precision_time.arrays import Floats
+from precision_time.errors import UnknownNameError
+
 from .choices import Choice
 from .jobs import QueueJob
 from .pools import Pool

@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import CatalogError, ConfigError
-from ...hardware.inventory import ClusterResources
-from ...hardware.inventory_file import read_inventory
+from precision_time.errors import CatalogError, ConfigError
+from precision_time.hardware.inventory import ClusterResources
+from precision_time.hardware.inventory_file import read_inventory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

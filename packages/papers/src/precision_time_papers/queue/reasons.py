@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...units import format_duration
+from precision_time.units import format_duration
+
 from .choices import Choice
 from .devices import Placed, place
 from .jobs import QueueJob

@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from ...predict.prediction import Interval
-from ...rendering import TEXT_WIDTH, new_table, plain_text
-from ...units import format_duration
+from precision_time.predict.prediction import Interval
+from precision_time.rendering import TEXT_WIDTH, new_table, plain_text
+from precision_time.units import format_duration
+
 from .objectives import FAIRNESS, MAKESPAN, OBJECTIVES
 from .pools import Pool
 from .reasons import Remedy

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import Floats
-from ...errors import ConfigError, required_module
+from precision_time.arrays import Floats
+from precision_time.errors import ConfigError, required_module
+
 from .choices import Choice
 from .objectives import DEADLINES, FAIRNESS, MAKESPAN, Objective
 from .pools import Pool
@@ -93,7 +94,10 @@ def solve(
         ConfigError: If the queue is too large to plan at once, or no plan was found in time.
     """
     cp = required_module(
-        "ortools.sat.python.cp_model", package="ortools", extra="schedule", purpose="plan a queue"
+        "ortools.sat.python.cp_model",
+        package="ortools",
+        extra="precision-time-papers[schedule]",
+        purpose="plan a queue",
     )
     built = _build(cp, pools, choices, planned_s, objective, whole_nodes)
     model, weight = built.model, np.maximum(np.rint(objective.weight * _WEIGHT), 1).astype(int)

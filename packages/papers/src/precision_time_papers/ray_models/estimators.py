@@ -18,7 +18,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 if TYPE_CHECKING:
-    from ...learn.calibration.places import Places
+    from precision_time.learn.calibration.places import Places
 
 Floats = NDArray[np.float64]
 
@@ -318,7 +318,7 @@ class ProcessRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, x: Floats, y: Floats) -> ProcessRegressor:
         """Condition on rows of (log predicted time, exposed share), shape (n, 2), and log ratios."""
-        from ...learn.artifact import shipped_predictor
+        from precision_time.learn.artifact import shipped_predictor
 
         self.process_ = self.prior or json.dumps(shipped_predictor().process.to_dict())
         self.x_, self.y_ = x, y
@@ -326,7 +326,7 @@ class ProcessRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, x: Floats) -> Floats:
         """Log ratios, shape (n,)."""
-        from ...learn.calibration.process import Conditioned, Process
+        from precision_time.learn.calibration.process import Conditioned, Process
 
         process = Process.from_dict(json.loads(self.process_))
         return Conditioned.on(process, _places(self.x_), self.y_).at(_places(x)).log_factor
@@ -334,8 +334,8 @@ class ProcessRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
 def _places(x: Floats) -> Places:
     """Rows of (log predicted time, exposed share) as places of one kind."""
-    from ...learn.calibration.places import KINDS, PARAMETERS, Places, position_columns
-    from ...learn.calibration.process import USUAL_WIDTH
+    from precision_time.learn.calibration.places import KINDS, PARAMETERS, Places, position_columns
+    from precision_time.learn.calibration.process import USUAL_WIDTH
 
     columns = position_columns()
     positions, shares = np.zeros((len(x), len(columns))), np.zeros((len(x), len(PARAMETERS)))

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError, CorpusError
+from precision_time.errors import ConfigError, CorpusError
 
 Floats = NDArray[np.float64]
 Column = NDArray[Any]

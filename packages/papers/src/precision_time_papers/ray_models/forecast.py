@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import ConfigError
+from precision_time.errors import ConfigError
+
 from .model import Answer, PerformanceModel
 
 _SECONDS_PER_HOUR = 3600.0

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from ...cost.job import Job
-from ...errors import ConfigError
-from ...request.request import Request
+from precision_time.cost.job import Job
+from precision_time.errors import ConfigError
+from precision_time.request.request import Request
+
 from .features import Column, Feature
 
 Floats = NDArray[np.float64]
@@ -74,8 +75,8 @@ class GreyBox(BaseModel):
         Raises:
             ConfigError: If a row names an invalid job; as `predict_time` otherwise.
         """
-        from ...learn.artifact import shipped_predictor
-        from ...learn.serving import predict_step_times
+        from precision_time.learn.artifact import shipped_predictor
+        from precision_time.learn.serving import predict_step_times
 
         if self.given:
             return {name: columns[name].astype(np.float64) for name in (self.PREDICTED, self.SHARE)}

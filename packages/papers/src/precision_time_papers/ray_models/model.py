@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ...errors import ConfigError, CorpusError, PrecisionTimeError, validation_problems
-from ...io import write_atomically
+from precision_time.errors import ConfigError, CorpusError, PrecisionTimeError, validation_problems
+from precision_time.io import write_atomically
+
 from .features import Column, Feature, feature_table
 from .grey import GreyBox
 from .points import row_columns
@@ -36,7 +37,7 @@ SCHEMA_VERSION = 3
 _CARD, _ESTIMATORS = "model.json", "estimators.skops"
 _MOST_BYTES = 512 * 2**20
 """A file that unpacks to more is not a model."""
-_OWN = "precision_time.papers.ray_models.estimators"
+_OWN = "precision_time_papers.ray_models.estimators"
 _TRUSTED = {
     *(
         f"{_OWN}.{name}Regressor"

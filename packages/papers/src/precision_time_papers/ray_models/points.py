@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError, CorpusError, UnknownNameError
-from ...io import open_input_text
+from precision_time.errors import ConfigError, CorpusError, UnknownNameError
+from precision_time.io import open_input_text
+
 from .features import Column
 
 Floats = NDArray[np.float64]

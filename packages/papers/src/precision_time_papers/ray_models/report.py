@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...render.picture import drawn, legible_log_ticks
+from precision_time.render.picture import drawn, legible_log_ticks
+
 from .features import Column
 from .study import Study
 

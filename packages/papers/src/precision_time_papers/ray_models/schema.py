@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ...errors import ConfigError, validation_problems
-from ...io import read_input, read_yaml
+from precision_time.errors import ConfigError, validation_problems
+from precision_time.io import read_input, read_yaml
+
 from .features import Feature, engineered, term_features, without_duplicates
 from .grey import GreyBox
 from .points import Points, points_of, read_csv

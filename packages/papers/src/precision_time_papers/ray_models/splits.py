@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from ...errors import ConfigError
+from precision_time.errors import ConfigError
+
 from .points import Points
 
 Ints = NDArray[np.intp]

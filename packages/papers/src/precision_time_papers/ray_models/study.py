@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError
+from precision_time.errors import ConfigError
+
 from .features import Feature, feature_name, feature_table, named_features, without_duplicates
 from .grey import GreyBox
 from .model import PerformanceModel

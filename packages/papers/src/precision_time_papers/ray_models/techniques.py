@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Literal
 
-from ...errors import UnknownNameError
-from ...io import packaged_toml
+from precision_time.errors import UnknownNameError
+from precision_time.io import packaged_toml
+
 from .features import Feature
 
 NAMED_INPUTS: Mapping[str, str] = {

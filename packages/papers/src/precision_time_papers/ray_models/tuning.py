@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from ...errors import required_module
+from precision_time.errors import required_module
+
 from .splits import Split
 from .techniques import FeaturePool, Technique
 

@@ -9,8 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ...errors import required_module
-from ..store import CsvTable, only_writer
+from precision_time.errors import required_module
+from precision_time_integrations.measure.store import CsvTable, only_writer
+
 from .plan import RiskPlan, Training
 
 COLUMNS = (

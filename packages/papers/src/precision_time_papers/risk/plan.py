@@ -10,9 +10,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ...errors import ConfigError, UnknownNameError
-from ...forks import cached_property
-from ...io import read_input
+from precision_time.errors import ConfigError, UnknownNameError
+from precision_time.forks import cached_property
+from precision_time.io import read_input
+
 from .recipe import REFERENCE, get_recipe
 
 ALL = "all"

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from ...errors import ConfigError
-from ..kernels.float8 import ALIGNMENT, Fp8Linear
+from precision_time.errors import ConfigError
+from precision_time_integrations.measure.kernels.float8 import ALIGNMENT, Fp8Linear
+
 from .recipe import Recipe, number_format
 from .rounding import Rounder
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from ...errors import UnknownNameError
-from ...io import packaged_toml
+from precision_time.errors import UnknownNameError
+from precision_time.io import packaged_toml
 
 REFERENCE = "fp32"
 """The recipe that every loss is compared with: nothing is rounded."""

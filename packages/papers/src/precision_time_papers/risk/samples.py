@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import required_module
+from precision_time.errors import required_module
 
 Array = NDArray[Any]
 _SPLIT_SEED = 0
@@ -49,7 +49,10 @@ def _split(description: str, x: Array, y: Array, share: float = 0.2) -> Samples:
 
 def _datasets() -> Any:
     return required_module(
-        "sklearn.datasets", package="scikit-learn", extra="learners", purpose="train on its data sets"
+        "sklearn.datasets",
+        package="scikit-learn",
+        extra="precision-time-papers[learners]",
+        purpose="train on its data sets",
     )
 
 

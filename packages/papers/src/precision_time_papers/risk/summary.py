@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ...errors import ConfigError
-from ...io import open_input_text, table_cell
+from precision_time.errors import ConfigError
+from precision_time.io import open_input_text, table_cell
+
 from .plan import ALL
 from .recipe import REFERENCE
 

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from anyio import CapacityLimiter, Lock, to_thread
 
-from ...errors import ConfigError, PrecisionTimeError, shown
-from ...server.routing import TooLargeError, resolved
+from precision_time.errors import ConfigError, PrecisionTimeError, shown
+from precision_time_server.routing import TooLargeError, resolved
+
 from .collectors import CollectedCluster, collected_cluster
 
 if TYPE_CHECKING:
-    from ...server.routing import Service
+    from precision_time_server.routing import Service
+
     from ..predictddl.controller import PredictDDL
     from ..predictddl.registry import Registry
     from ..predictddl.requests import PredictDDLRequest
@@ -203,7 +205,7 @@ async def _collected(
 
 def _checked_cluster(cluster: Any) -> Any:
     """What a request says of its cluster, unless it names a file."""
-    from ...hardware.inventory import ClusterResources
+    from precision_time.hardware.inventory import ClusterResources
 
     if isinstance(cluster, ClusterResources):
         return cluster
@@ -237,7 +239,8 @@ def _checked_task(
     controller: PredictDDL, dataset: str, stated: Mapping[str, Any]
 ) -> tuple[str, dict[str, Any]]:
     """The dataset's type, and what the task checker says of it."""
-    from ...request.datasets import OTHER, dataset_facts, known_dataset, type_of
+    from precision_time.request.datasets import OTHER, dataset_facts, known_dataset, type_of
+
     from ..predictddl.controller import find_task
     from ..predictddl.embeddings import probe_embeddings
 
@@ -265,13 +268,13 @@ def _checked_task(
 
 
 def _has_predictors(wanted: str) -> bool:
-    from ...request.datasets import OTHER
+    from precision_time.request.datasets import OTHER
 
     return wanted != OTHER
 
 
 def _types(controller: PredictDDL) -> dict[str, Any]:
-    from ...request.datasets import dataset_types
+    from precision_time.request.datasets import dataset_types
 
     versions: dict[str, list[dict[str, Any]]] = {name: [] for name in dataset_types()}
     for entry in controller.registry.entries():
@@ -302,7 +305,8 @@ def _how(wanted: str) -> str:
 
 def _types_without(controller: PredictDDL, requests: Sequence[PredictDDLRequest]) -> list[str]:
     """Dataset types of these requests that have no predictor."""
-    from ...request.datasets import OTHER
+    from precision_time.request.datasets import OTHER
+
     from ..predictddl.requests import resolve
 
     types: set[str] = set()
@@ -316,7 +320,8 @@ def _types_without(controller: PredictDDL, requests: Sequence[PredictDDLRequest]
 
 def refusal_of(wanted: str) -> str:
     """Why no predictor can be trained for a dataset type from the known runs; empty if one can."""
-    from ...corpus.store import load_corpus
+    from precision_time.corpus.store import load_corpus
+
     from ..predictddl.trainer import rows_by_type
 
     rows = rows_by_type(load_corpus(local=True))[wanted]
@@ -325,7 +330,8 @@ def refusal_of(wanted: str) -> str:
 
 def train(registry: Registry, wanted: str) -> str:
     """Train a predictor from the known runs and keep it; what is to be said of it."""
-    from ...corpus.store import load_corpus
+    from precision_time.corpus.store import load_corpus
+
     from ..predictddl.trainer import rows_by_type, train_and_save
 
     rows = rows_by_type(load_corpus(local=True))[wanted]

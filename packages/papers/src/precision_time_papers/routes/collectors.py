@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ...errors import ConfigError, PrecisionTimeError, in_one_line, shown, validation_problems
-from ...server.routing import NotFoundError, TooLargeError
-from ...units import GIBI, GIGA
+from precision_time.errors import ConfigError, PrecisionTimeError, in_one_line, shown, validation_problems
+from precision_time.units import GIBI, GIGA
+from precision_time_server.routing import NotFoundError, TooLargeError
 
 if TYPE_CHECKING:
-    from ...hardware.inventory import ClusterResources
-    from ...server.routing import Store
+    from precision_time.hardware.inventory import ClusterResources
+    from precision_time_server.routing import Store
 
 MAX_AGE_S = 300.0
 """A report older than this is left out, unless a call says otherwise: five of the agent's usual minutes."""
@@ -111,7 +111,7 @@ class CollectedCluster:
         Raises:
             ConfigError: If all reports are stale.
         """
-        from ...hardware.inventory import NodeResources, resources
+        from precision_time.hardware.inventory import NodeResources, resources
 
         if not self.fresh:
             raise ConfigError(

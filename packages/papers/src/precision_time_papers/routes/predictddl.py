@@ -10,8 +10,9 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ...errors import ConfigError, shown
-from ...server.routing import (
+from precision_time.errors import ConfigError, shown
+from precision_time.units import duration_s
+from precision_time_server.routing import (
     PREDICTIONS,
     PROBLEMS,
     ServiceDependency,
@@ -21,7 +22,7 @@ from ...server.routing import (
     json_response,
     problem_of,
 )
-from ...units import duration_s
+
 from .answers import PredictDDLAnswers
 from .collectors import MAX_AGE_S, ServerReport, checked_name, collected_cluster, keep_report
 

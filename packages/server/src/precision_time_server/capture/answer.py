@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ...errors import CaptureError, printable, validation_problems
-from ...workload.graph import OpClass, OpGraph, graph_from_json
+from precision_time.errors import CaptureError, printable, validation_problems
+from precision_time.workload.graph import OpClass, OpGraph, graph_from_json
 
 _LARGEST = 1e18
 """Elements or FLOPs of one operator: beyond anything that was ever run, and products stay finite."""

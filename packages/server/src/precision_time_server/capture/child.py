@@ -153,14 +153,13 @@ def _can_read(user: int, stat: os.stat_result) -> bool:
     return stat.st_mode >> shift & 0o5 == 0o5
 
 
-def _installed(package_root: str) -> tuple[str, ...]:
+def _installed(own: list[str]) -> tuple[str, ...]:
     """Folders whose files the installation consists of."""
     paths = sysconfig.get_paths()
     places = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     packages = [place for place in sys.path if Path(place).name in ("site-packages", "dist-packages")]
-    own = str(Path(package_root, "precision_time"))
     libraries = [place for place in ("/usr/lib", "/lib", "/usr/share/zoneinfo") if os.path.isdir(place)]
-    return tuple({os.path.realpath(place) for place in (*places, *packages, own, *libraries)})
+    return tuple({os.path.realpath(place) for place in (*places, *packages, *own, *libraries)})
 
 
 def _audit(roots: tuple[str, ...], folder: str) -> Callable[[str, tuple[Any, ...]], None]:
@@ -195,12 +194,12 @@ def _libc() -> Any:
 
 
 def main(
-    package_root: str, kind: str, name: str, memory_bytes: int, time_s: int, places: list[str], report: bool
+    packages: list[str], kind: str, name: str, memory_bytes: int, time_s: int, places: list[str], report: bool
 ) -> None:
     """Write `{"graph": ..., "layers": [...]}`, or `{"error": ...}`, to what was standard output.
 
     Args:
-        package_root: Folder in which the package lies.
+        packages: Folders of the packages that are imported.
         kind: "onnx", "pt2" or "hf-config".
         name: Name of the graph.
         memory_bytes: Of address space.
@@ -215,12 +214,12 @@ def main(
     if libc is not None:
         libc.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     held["no network"] = libc is not None and _without_network(libc)
-    sys.path[:0] = [package_root]
+    sys.path[:0] = [str(Path(package).parent) for package in packages]
     sys.path += [place for place in places if place not in sys.path]
     answer: Mapping[str, Any]
     try:
-        roots = _installed(package_root)
-        captures = importlib.import_module("precision_time.server.capture.kinds")
+        roots = _installed(packages)
+        captures = importlib.import_module("precision_time_server.capture.kinds")
         capture = (lambda _: held) if report else captures.prepared(kind)
         held |= _without_rights(libc, roots)
         held["no other files"] = libc is not None and _without_files(libc, roots, os.getcwd())

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...errors import CaptureError, PrecisionTimeError
-from ...workload.graph import OpGraph, graph_to_json
+from precision_time.errors import CaptureError, PrecisionTimeError
+from precision_time.workload.graph import OpGraph, graph_to_json
 
 UPLOAD = {"onnx": "model.onnx", "pt2": "model.pt2", "hf-config": "config.json"}
 """Name of the upload in the working folder, by its kind."""
 _NEEDS: Mapping[str, tuple[str, ...]] = {
     "onnx": ("onnx", "onnx.shape_inference"),
-    "pt2": ("precision_time.server.capture.program",),
+    "pt2": ("precision_time_server.capture.program",),
     "hf-config": ("transformers",),
 }
 
@@ -51,7 +51,8 @@ def _answer(capture: Callable[[Path, str], OpGraph], file: Path, name: str) -> M
 
 
 def _onnx(file: Path, name: str) -> OpGraph:
-    from ...workload.capture.onnx_graph import capture_onnx
+    from precision_time.workload.capture.onnx_graph import capture_onnx
+
     from .onnx_checks import check_onnx
 
     check_onnx(file)
@@ -65,6 +66,6 @@ def _program(file: Path, name: str) -> OpGraph:
 
 
 def _config(file: Path, name: str) -> OpGraph:
-    from ...workload.capture.huggingface import capture_config, config_of
+    from precision_time.workload.capture.huggingface import capture_config, config_of
 
     return capture_config(config_of(file), name=name)

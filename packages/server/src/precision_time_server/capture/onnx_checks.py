@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...errors import CaptureError, shown
+from precision_time.errors import CaptureError, shown
 
 _EXTERNAL = 1
 """TensorProto.EXTERNAL: the values lie in another file, at a path that the model names."""

@@ -20,11 +20,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ...errors import CaptureError, MissingExtraError, printable
-from ...workload.graph import OpGraph
+import precision_time
+import precision_time_server
+from precision_time.errors import CaptureError, MissingExtraError, printable
+from precision_time.workload.graph import OpGraph
+
 from .answer import graph_of
 
-_PACKAGE_ROOT = Path(__file__).resolve().parents[3]
+_PACKAGES = tuple(
+    str(Path(module.__file__ or "").resolve().parent) for module in (precision_time_server, precision_time)
+)
+"""Folders of the packages that a child imports."""
 _CHILD = Path(__file__).with_name("child.py")
 _MOST_ANSWER_BYTES = 2**26
 _LONGEST_ERROR = 1500
@@ -86,7 +92,7 @@ async def capture_upload(folder: Path, *, kind: str, name: str, limits: CaptureL
 
 def _command(*, kind: str, name: str, limits: CaptureLimits, report: bool = False) -> list[str]:
     given = {
-        "package_root": str(_PACKAGE_ROOT),
+        "packages": _PACKAGES,
         "kind": kind,
         "name": name,
         "memory_bytes": limits.memory_bytes,

@@ -22,11 +22,11 @@ import torch
 from torch._export.serde import schema
 from torch._export.serde import serialize as serde
 
-from ...errors import CaptureError, shown
-from ...workload.capture.recorder import CAPTURE_BATCH, record
-from ...workload.capture.sources import rebatch
-from ...workload.capture.step import evaluation_warning
-from ...workload.graph import OpGraph
+from precision_time.errors import CaptureError, shown
+from precision_time.workload.capture.recorder import CAPTURE_BATCH, record
+from precision_time.workload.capture.sources import rebatch
+from precision_time.workload.capture.step import evaluation_warning
+from precision_time.workload.graph import OpGraph
 
 _WAY_OUT = "To fix: write it with torch.export.save of a current torch, or export the model to ONNX."
 _PROGRAM = "/models/model.json"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...plugins import Command
+from precision_time.plugins import Command
 
 COMMANDS = (
     Command(

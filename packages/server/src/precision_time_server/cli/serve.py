@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...cli.options import JsonOption
-from ...cli.output import message, write_json
-from ...errors import ConfigError, required_module
-from ...io import read_input
+from precision_time.cli.options import JsonOption
+from precision_time.cli.output import message, write_json
+from precision_time.errors import ConfigError, required_module
+from precision_time.io import read_input
 
 if TYPE_CHECKING:
     from ..settings import Settings
@@ -116,7 +116,7 @@ def serve(
     unpickled or fetched. The routes are described at /openapi.json.
     """
     for package in ("uvicorn", "fastapi"):
-        required_module(package, package=package, extra="server", purpose="serve predictions")
+        required_module(package, package=package, extra="precision-time-server", purpose="serve predictions")
     from ..settings import MIB, SETTINGS_VARIABLE, Settings
 
     settings = Settings.of(
@@ -186,7 +186,7 @@ def _run(settings: Settings) -> None:
         if settings.workers > 1:
             os.environ.setdefault("PROMETHEUS_MULTIPROC_DIR", folder)
         uvicorn.run(
-            "precision_time.server.app:app_of_environment",
+            "precision_time_server.app:app_of_environment",
             factory=True,
             host=settings.host,
             port=settings.port,

@@ -9,8 +9,9 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ...errors import ConfigError, shown
-from ...learn.calibration.calibration import FORMAT
+from precision_time.errors import ConfigError, shown
+from precision_time.learn.calibration.calibration import FORMAT
+
 from ..bodies import json_object, json_response
 from ..clusters import add_version, check_upload, document_of, keep, learned
 from ..learning import Activate

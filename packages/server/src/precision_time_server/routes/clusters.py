@@ -9,7 +9,8 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ...request.schema import MOST_ANCHORS
+from precision_time.request.schema import MOST_ANCHORS
+
 from ..bodies import json_object, json_response
 from ..cluster_documents import ClusterDocument, check_name
 from ..clusters import document_of

@@ -9,9 +9,10 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ...errors import ConfigError, shown
-from ...predict.prediction import Prediction
-from ...predict.predictions import Skipped
+from precision_time.errors import ConfigError, shown
+from precision_time.predict.prediction import Prediction
+from precision_time.predict.predictions import Skipped
+
 from ..bodies import json_object, json_response
 from ..combinations import Asked, combinations_of_call
 from ..long_functions import answers_of

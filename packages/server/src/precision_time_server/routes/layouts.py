@@ -7,10 +7,11 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ...errors import ConfigError
-from ...planning.layouts.api import SEARCHED_FIELDS
-from ...planning.layouts.result import LayoutSearch
-from ...predict.prediction import Prediction
+from precision_time.errors import ConfigError
+from precision_time.planning.layouts.api import SEARCHED_FIELDS
+from precision_time.planning.layouts.result import LayoutSearch
+from precision_time.predict.prediction import Prediction
+
 from ..arguments import LayoutArguments, parted
 from ..bodies import json_object, json_response
 from ..jobs import REFUSED, checked, request_of

@@ -12,7 +12,8 @@ from fastapi import APIRouter, Header, Query
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ...errors import ConfigError, PrecisionTimeError, shown
+from precision_time.errors import ConfigError, PrecisionTimeError, shown
+
 from ..bodies import body_of, json_object, json_response, media_type
 from ..clusters import document_of, keep, learned, setting_of
 from ..learning import Activate

@@ -10,7 +10,8 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ...errors import shown
+from precision_time.errors import shown
+
 from ..bodies import is_json, json_response, media_type
 from ..capture.kinds import UPLOAD
 from ..capture.process import enforced

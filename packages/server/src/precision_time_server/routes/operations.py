@@ -8,7 +8,8 @@ from anyio import to_thread
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from ... import __version__
+from precision_time import __version__
+
 from ..bodies import json_response
 from ..metrics import exposition
 from ..problems import PROBLEMS, UnavailableError

@@ -16,8 +16,9 @@ from typing import Any, Literal, get_args, get_origin
 from fastapi import APIRouter, Request, Response
 from pydantic.fields import FieldInfo
 
-from ...request.fields import plain_type
-from ...request.schema import option_of, request_fields, sections_of_fields
+from precision_time.request.fields import plain_type
+from precision_time.request.schema import option_of, request_fields, sections_of_fields
+
 from ..jobs import job_fields
 
 router = APIRouter(include_in_schema=False)
@@ -91,7 +92,7 @@ class Page:
 @cache
 def page() -> Page:
     """The page of this installation."""
-    contents = dict(_contents(files("precision_time.server") / "page"))
+    contents = dict(_contents(files("precision_time_server") / "page"))
     # A module, so that it comes with the others and the first answer can be asked at once.
     contents[_FIELDS] = f"export default {json.dumps(form_fields(), separators=(',', ':'))};\n".encode()
     index = contents.pop(_INDEX).decode()

@@ -7,11 +7,12 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ...errors import ConfigError
-from ...planning.decision.api import PLANNED_FIELDS, RUN_FIELDS
-from ...planning.decision.candidate import Candidate
-from ...planning.decision.result import Plan
-from ...request.sweep import axes_of
+from precision_time.errors import ConfigError
+from precision_time.planning.decision.api import PLANNED_FIELDS, RUN_FIELDS
+from precision_time.planning.decision.candidate import Candidate
+from precision_time.planning.decision.result import Plan
+from precision_time.request.sweep import axes_of
+
 from ..arguments import PlanArguments, parted
 from ..bodies import json_object, json_response
 from ..defaults import joined

@@ -12,10 +12,11 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ...diagnostics import Diagnostic, Severity
-from ...errors import ConfigError, PrecisionTimeError, shown
-from ...predict.prediction import Prediction
-from ...request.request import Request
+from precision_time.diagnostics import Diagnostic, Severity
+from precision_time.errors import ConfigError, PrecisionTimeError, shown
+from precision_time.predict.prediction import Prediction
+from precision_time.request.request import Request
+
 from ..batching import WITHOUT_REMEDY
 from ..bodies import json_bytes, json_object, json_response, json_text
 from ..jobs import UPLOADS, request_of
@@ -176,6 +177,6 @@ def as_asked(found: Prediction, fields: Mapping[str, Any]) -> Prediction:
 
 def _why(found: Prediction, asked: Request) -> dict[str, Any]:
     """What the answer depends on, and the page of the command line."""
-    from ...predict.what_matters import what_matters
+    from precision_time.predict.what_matters import what_matters
 
     return {"matters": [asdict(each) for each in what_matters(found, request=asked)], "page": str(found)}

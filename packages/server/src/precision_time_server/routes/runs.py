@@ -9,10 +9,11 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ...errors import ConfigError, shown
-from ...planning.run.prediction import RunPrediction
-from ...planning.run.schema import RunOptions
-from ...request.sweep import PHASES, RUN
+from precision_time.errors import ConfigError, shown
+from precision_time.planning.run.prediction import RunPrediction
+from precision_time.planning.run.schema import RunOptions
+from precision_time.request.sweep import PHASES, RUN
+
 from ..arguments import parted
 from ..bodies import json_object, json_response
 from ..jobs import checked, request_of

@@ -9,9 +9,10 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ...planning.layouts.drawing import draw_step
-from ...predict.prediction import Interval, Prediction
-from ...request.request import Request
+from precision_time.planning.layouts.drawing import draw_step
+from precision_time.predict.prediction import Interval, Prediction
+from precision_time.request.request import Request
+
 from ..bodies import json_object, json_response
 from ..jobs import request_of
 from ..openapi import EXAMPLE_JOB, body, job_reference, part

@@ -14,8 +14,9 @@ from sqlalchemy import Connection, Engine, create_engine, event, exc
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.pool import QueuePool
 
-from ...errors import required_module
-from ...forks import in_forked_child
+from precision_time.errors import required_module
+from precision_time.forks import in_forked_child
+
 from .errors import ReadOnlyStoreError, StoreError, StoreUnavailableError
 
 APPLICATION_ID = 0x50545356
@@ -58,7 +59,9 @@ class Database:
         """Connections, checked before they are used."""
         if self.url.get_backend_name() == "sqlite":
             return _sqlite_engine(self)
-        required_module("psycopg", package="psycopg", extra="server", purpose="reach PostgreSQL")
+        required_module(
+            "psycopg", package="psycopg", extra="precision-time-server", purpose="reach PostgreSQL"
+        )
         usual = {"connect_timeout": "5", "application_name": "precision-time", "tcp_user_timeout": "15000"}
         engine = create_engine(
             self.url.update_query_dict({**usual, **self.url.query}),

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ...errors import shown
+from precision_time.errors import shown
+
 from .errors import EntryError, EntryTooLargeError
 from .tables import LONGEST_NAME
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from ...errors import PrecisionTimeError
+from precision_time.errors import PrecisionTimeError
 
 
 class StoreError(PrecisionTimeError):

@@ -8,7 +8,8 @@ from typing import Any
 from sqlalchemy import Connection, Table, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from ...errors import shown
+from precision_time.errors import shown
+
 from .entries import LARGEST_NUMBER
 from .errors import ReusedKeyError, UnknownEntryError
 from .tables import CLUSTER, MEASUREMENT, SUBMISSION

@@ -10,7 +10,8 @@ from typing import Any, Self
 
 from sqlalchemy import Connection, Engine, Table, delete, func, insert, select, text
 
-from ...errors import shown
+from precision_time.errors import shown
+
 from .engines import Database, claim_file, database_of, store_errors
 from .entries import (
     MOST_ROWS,

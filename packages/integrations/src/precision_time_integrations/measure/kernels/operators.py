@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ...errors import ConfigError
+from precision_time.errors import ConfigError
+
 from ..execution import Call
 from . import float8
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...errors import MissingExtraError
+from precision_time.errors import MissingExtraError
+
 from ..device import MeasuredDevice
 from ..plan import MeasurePlan
 from ..report import Progress, ProgressCallback, TrialReport

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
 
-from ...errors import ConfigError, MissingExtraError, UnknownNameError
-from ...io import packaged_toml
+from precision_time.errors import ConfigError, MissingExtraError, UnknownNameError
+from precision_time.io import packaged_toml
+
 from ..plan import load_plan
 from ..trial import ModelSpec
 
-_MODELS = ("precision_time.measure", "data/models.toml")
+_MODELS = ("precision_time_integrations.measure", "data/models.toml")
 TORCHVISION = "torchvision/"
 """Before the name of a classifier of torchvision.models."""
 TORCHVISION_SIZES: Mapping[str, int] = {"side": 224, "classes": 1000}
@@ -40,16 +41,18 @@ def built_in_models() -> Mapping[str, BuiltIn]:
     """The built-in models by name."""
     return {
         name: BuiltIn(**entry)
-        for name, entry in packaged_toml("precision_time.measure", "data/models.toml")["model"].items()
+        for name, entry in packaged_toml("precision_time_integrations.measure", "data/models.toml")[
+            "model"
+        ].items()
     }
 
 
 @cache
 def digits_sizes() -> Mapping[str, int]:
     """Of scikit-learn's digits: samples, side, channels, classes, and poolings that their side can take."""
-    sizes: Mapping[str, int] = packaged_toml("precision_time.measure", "data/models.toml")["dataset"][
-        "digits"
-    ]
+    sizes: Mapping[str, int] = packaged_toml("precision_time_integrations.measure", "data/models.toml")[
+        "dataset"
+    ]["digits"]
     return sizes
 
 
@@ -101,7 +104,7 @@ def check_model(name: str, sizes: Mapping[str, float]) -> None:
 
 
 def _check_torchvision(name: str, sizes: Mapping[str, float]) -> None:
-    from ...workload.capture.timm_models import import_torchvision
+    from precision_time.workload.capture.timm_models import import_torchvision
 
     models = import_torchvision().models
     known = [TORCHVISION + each for each in models.list_models(module=models)]
@@ -116,7 +119,7 @@ def _check_torchvision(name: str, sizes: Mapping[str, float]) -> None:
 
 
 def _check_timm(name: str) -> None:
-    from ...workload.capture.timm_models import import_timm
+    from precision_time.workload.capture.timm_models import import_timm
 
     timm = import_timm()
     if not timm.is_model(name):

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from ...errors import ConfigError, import_failure
+from precision_time.errors import ConfigError, import_failure
+
 from ..trial import ModelSpec, TrainingTrial
 from .catalog import TORCHVISION, TORCHVISION_SIZES, built_in_models, digits_sizes, planned_models
 from .models import (
@@ -86,7 +87,11 @@ def _digits() -> Batch:
         from sklearn.datasets import load_digits
     except ImportError as error:
         raise import_failure(
-            error, name="sklearn", package="scikit-learn", extra="learners", purpose="train on digits"
+            error,
+            name="sklearn",
+            package="scikit-learn",
+            extra="precision-time-papers[learners]",
+            purpose="train on digits",
         ) from error
     data = load_digits()
     return torch.tensor(data.images, dtype=torch.float32).unsqueeze(1) / 16.0, torch.tensor(data.target)
@@ -195,7 +200,7 @@ def _spec(name: str) -> ModelSpec:
     """A model that no plan names: Hugging Face's where it has an owner, else timm's."""
     if "/" not in name:
         return ModelSpec(name=name, library="timm")
-    from ...workload.capture.huggingface import config_of
+    from precision_time.workload.capture.huggingface import config_of
 
     config = config_of(name)
     head = (getattr(config, "architectures", None) or ["AutoModel"])[0]

@@ -21,7 +21,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
-from ...errors import ConfigError
+from precision_time.errors import ConfigError
+
 from ..device import MeasuredDevice, ResourceMonitor
 from ..execution import backend_flags, free_memory, looped, synchronize
 from ..kernels.float8 import with_fp8_linears

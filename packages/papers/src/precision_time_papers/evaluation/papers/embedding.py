@@ -15,14 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import Ints
-from ...corpus.jobs import job_of
-from ...corpus.measurement import Measurement
-from ...corpus.splits import grouped_folds, model_group
-from ...papers.ghn.architecture import architecture_of
-from ...papers.ghn.vocabulary import vocabulary
-from ...papers.ghn.weights import GhnWeights, initial_weights
-from ...papers.predictddl.columns import (
+from precision_time.arrays import Ints
+from precision_time.corpus.jobs import job_of
+from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.splits import grouped_folds, model_group
+from precision_time.render.document import Metric, Section
+from precision_time.render.table import CellValue, Table, columns_of
+from precision_time.workload.graph import OpGraph
+from precision_time.workload.resolve import load_workload
+
+from ...ghn.architecture import architecture_of
+from ...ghn.vocabulary import vocabulary
+from ...ghn.weights import GhnWeights, initial_weights
+from ...predictddl.columns import (
     CLUSTER_COLUMNS,
     EMBEDDING,
     SIZE_COLUMNS,
@@ -30,19 +35,15 @@ from ...papers.predictddl.columns import (
     cluster_columns,
     size_columns,
 )
-from ...papers.predictddl.embeddings import embedding_of_graph, probe_distance
-from ...papers.predictddl.fitting import QUICK, Examples, FitSettings, choose
-from ...papers.predictddl.regressors import Floats
-from ...papers.predictddl.trainer import WHOLE_EMBEDDING
-from ...render.document import Metric, Section
-from ...render.table import CellValue, Table, columns_of
-from ...workload.graph import OpGraph
-from ...workload.resolve import load_workload
+from ...predictddl.embeddings import embedding_of_graph, probe_distance
+from ...predictddl.fitting import QUICK, Examples, FitSettings, choose
+from ...predictddl.regressors import Floats
+from ...predictddl.trainer import WHOLE_EMBEDDING
 from ..pricing import Progress, silent
 
 SETTINGS = replace(QUICK, kinds=("svr",), targets=("log",), most_rows=1000)
 """The regressor that wins nearly always; its settings are chosen inside each training part."""
-RESULT = Path(__file__).resolve().parents[4] / "docs" / "reference" / "embedding.json"
+RESULT = Path(__file__).resolve().parents[6] / "docs" / "reference" / "embedding.json"
 """Written by `scripts/embedding_study.py`."""
 THREE = SIZE_COLUMNS[:3]
 ROWS: Mapping[str, tuple[str, Callable[[Measurement], bool]]] = {

@@ -13,20 +13,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...corpus.measurement import Measurement
-from ...corpus.splits import Fold, SplitBy, folds_of, group_numbers, grouped_folds
-from ...executor import Executor
-from ...learn.stages import DEFAULT_SETTINGS
-from ...papers.contract import FeatureTable, Floats, Ints
-from ...papers.ernest import Ernest, ErnestPooled
-from ...papers.optimus import Optimus
-from ...papers.per_job import MeasurementBudget, SamplingEstimator
-from ...papers.precision_aware import PrecisionAware
-from ...papers.predictddl.columns import BLIND, EMBEDDING_AND_SUMS, SIZE, SUMS
-from ...papers.predictddl.estimator import regression_inputs
-from ...papers.predictddl.fitting import QUICK, Examples, FitSettings, choose
-from ...papers.predictddl.regressors import KINDS, Regressor
-from ...papers.predictddl.trainer import TARGETS, examples_of, settings_of
+from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.splits import Fold, SplitBy, folds_of, group_numbers, grouped_folds
+from precision_time.executor import Executor
+from precision_time.learn.stages import DEFAULT_SETTINGS
+
+from ...contract import FeatureTable, Floats, Ints
+from ...ernest import Ernest, ErnestPooled
+from ...optimus import Optimus
+from ...per_job import MeasurementBudget, SamplingEstimator
+from ...precision_aware import PrecisionAware
+from ...predictddl.columns import BLIND, EMBEDDING_AND_SUMS, SIZE, SUMS
+from ...predictddl.estimator import regression_inputs
+from ...predictddl.fitting import QUICK, Examples, FitSettings, choose
+from ...predictddl.regressors import KINDS, Regressor
+from ...predictddl.trainer import TARGETS, examples_of, settings_of
 from ..measured_jobs import MeasuredJob, measured_jobs, run_limit
 from ..pricing import full_feature_table, priced_corpus
 

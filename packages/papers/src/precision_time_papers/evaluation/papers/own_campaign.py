@@ -11,24 +11,26 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...corpus.measurement import Measurement
-from ...cost.job import Job
-from ...errors import PrecisionTimeError
-from ...hardware.custom import hardware_beside
-from ...learn.artifact import shipped_predictor
-from ...learn.serving import predict_step_times
-from ...learn.table import MeasuredTable, job_table
-from ...precision.catalog import get_policy
-from ...request.request import Request
+from precision_time.corpus.measurement import Measurement
+from precision_time.cost.job import Job
+from precision_time.errors import PrecisionTimeError
+from precision_time.hardware.custom import hardware_beside
+from precision_time.learn.artifact import shipped_predictor
+from precision_time.learn.serving import predict_step_times
+from precision_time.learn.table import MeasuredTable, job_table
+from precision_time.precision.catalog import get_policy
+from precision_time.request.request import Request
+
 from ..pricing import table_of_jobs
 from .one_campaign import Campaign
 
-FILE = Path(__file__).resolve().parents[2] / "measure" / "data" / "own-predictddl-cpu.csv"
+FILE = Path(str(files("precision_time_integrations.measure") / "data" / "own-predictddl-cpu.csv"))
 _DATA_SETS: Mapping[int, str] = {10: "cifar10", 200: "tiny-imagenet"}
 """Classes to the dataset that a trial has the shapes of."""
 LINK = "ethernet-1g"

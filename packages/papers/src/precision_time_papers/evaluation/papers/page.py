@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from importlib import import_module
 
-from ...errors import ConfigError
-from ...executor import Executor
-from ...io import packaged_toml
-from ...render.document import Section
+from precision_time.errors import ConfigError
+from precision_time.executor import Executor
+from precision_time.io import packaged_toml
+from precision_time.render.document import Section
+
 from ..pricing import Progress, silent
 
-PAPERS = packaged_toml("precision_time.evaluation", "data/papers.toml")
+PAPERS = packaged_toml("precision_time_papers.evaluation", "data/papers.toml")
 """Title, citation and claims of each paper; the module of the same name computes its tables."""
 
 FOUNDING_CALL = """\

@@ -13,17 +13,18 @@ from importlib.resources import files
 
 import numpy as np
 
-from ...corpus.families import families_of
-from ...corpus.protocols import chip
-from ...corpus.splits import model_group
-from ...corpus.store import load_corpus
-from ...executor import Executor
-from ...learn.metrics import errors_percent
-from ...learn.training import require_fitting
-from ...papers.contract import Bools, Floats
-from ...papers.precision_aware import SINGLE_PRECISION, PrecisionAware
-from ...render.document import Metric, Section
-from ...render.table import CellValue, Table, columns_of
+from precision_time.corpus.families import families_of
+from precision_time.corpus.protocols import chip
+from precision_time.corpus.splits import model_group
+from precision_time.corpus.store import load_corpus
+from precision_time.executor import Executor
+from precision_time.learn.metrics import errors_percent
+from precision_time.learn.training import require_fitting
+from precision_time.render.document import Metric, Section
+from precision_time.render.table import CellValue, Table, columns_of
+
+from ...contract import Bools, Floats
+from ...precision_aware import SINGLE_PRECISION, PrecisionAware
 from ..importance import points_lost
 from ..metrics import mean_over_groups
 from ..precision_tables import (
@@ -386,7 +387,7 @@ def _campaigns() -> tuple[tuple[CellValue, ...], ...]:
     """Runs of each campaign that ships, with how many have a value in each column."""
     columns = ("step_time_s", "gradient_wait_s", "epoch_time_s", "group_start_s", "total_time_s")
     found: list[tuple[CellValue, ...]] = []
-    folder = files("precision_time.measure").joinpath("data")
+    folder = files("precision_time_integrations.measure").joinpath("data")
     for path in sorted(folder.iterdir(), key=lambda item: item.name):
         if not path.name.endswith(".csv"):
             continue

@@ -8,23 +8,24 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...corpus.measurement import Measurement
-from ...corpus.splits import model_group
-from ...corpus.store import load_corpus
-from ...executor import Executor
-from ...learn.training import require_fitting
-from ...papers.cherrypick.replay import Replayed, ReplayJob, replay
-from ...papers.contract import FeatureTable, Floats, Ints, JobViews
-from ...papers.ernest import Ernest
-from ...papers.per_job import STEPS_PER_RUN, Configurations, MeasurementBudget
-from ...papers.precision_aware import PrecisionAware
-from ...papers.predictddl.columns import BLIND
-from ...papers.predictddl.estimator import regression_inputs
-from ...papers.predictddl.fitting import choose
-from ...papers.predictddl.trainer import examples_of
-from ...papers.registry import Needs
-from ...render.document import Metric, Section
-from ...render.table import CellValue, Table, columns_of, ratio_text
+from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.splits import model_group
+from precision_time.corpus.store import load_corpus
+from precision_time.executor import Executor
+from precision_time.learn.training import require_fitting
+from precision_time.render.document import Metric, Section
+from precision_time.render.table import CellValue, Table, columns_of, ratio_text
+
+from ...cherrypick.replay import Replayed, ReplayJob, replay
+from ...contract import FeatureTable, Floats, Ints, JobViews
+from ...ernest import Ernest
+from ...per_job import STEPS_PER_RUN, Configurations, MeasurementBudget
+from ...precision_aware import PrecisionAware
+from ...predictddl.columns import BLIND
+from ...predictddl.estimator import regression_inputs
+from ...predictddl.fitting import choose
+from ...predictddl.trainer import examples_of
+from ...registry import Needs
 from ..costs import REQUESTS, reading_costs
 from ..cross_validation import timed
 from ..measured_jobs import measured_jobs
@@ -355,8 +356,8 @@ def _ernest_account(budget: MeasurementBudget) -> tuple[float, float, float, flo
 
 def _search_section(corpus: Sequence[Measurement], executor: Executor) -> Section:
     """CherryPick's question: which configuration of a job is best, and how many runs it takes to know."""
-    from ...corpus.protocols import PROTOCOLS
-    from ...learn.table import measured_table
+    from precision_time.corpus.protocols import PROTOCOLS
+    from precision_time.learn.table import measured_table
 
     rows = drawn_replay_rows(corpus, jobs=REPLAYED, others=REPLAY_ROWS)
     measured = measured_table(rows)

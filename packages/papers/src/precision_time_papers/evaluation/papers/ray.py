@@ -21,15 +21,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError
-from ...executor import Executor
-from ...papers.ray_models.points import read_csv
-from ...papers.ray_models.schema import prepared_rows, study_of
-from ...papers.ray_models.study import Study, run_study
-from ...papers.ray_models.techniques import TECHNIQUES
-from ...papers.ray_models.trust import LARGEST_ERROR
-from ...render.document import Metric, Section
-from ...render.table import CellValue, Table
+from precision_time.errors import ConfigError
+from precision_time.executor import Executor
+from precision_time.render.document import Metric, Section
+from precision_time.render.table import CellValue, Table
+
+from ...ray_models.points import read_csv
+from ...ray_models.schema import prepared_rows, study_of
+from ...ray_models.study import Study, run_study
+from ...ray_models.techniques import TECHNIQUES
+from ...ray_models.trust import LARGEST_ERROR
 
 Floats = NDArray[np.float64]
 
@@ -44,7 +45,7 @@ _PART_TECHNIQUES = ("constant", "samples", "work", "ernest", "lasso", "nnls", "s
 """Of a part of a job: a few coefficients, since parts are simple and many."""
 _LEAST_VALUES = 3
 _LEAST_ASKED = 3
-PUBLIC = Path(__file__).resolve().parents[4] / "docs" / "reference" / "ray-public.json"
+PUBLIC = Path(__file__).resolve().parents[6] / "docs" / "reference" / "ray-public.json"
 TARGETS = {"epoch_time_s": "epoch", "total_time_s": "whole job"}
 PARTS = ("group_start_s", "build_s", "warmup_s", "train_time_s", "evaluation_s", "checkpoint_s")
 """What the time of a whole job is the sum of."""
@@ -74,7 +75,7 @@ class Campaign:
     @property
     def path(self) -> Path:
         """Its CSV."""
-        return Path(str(files("precision_time.measure") / "data" / f"{self.name}.csv"))
+        return Path(str(files("precision_time_integrations.measure") / "data" / f"{self.name}.csv"))
 
 
 CAMPAIGNS = (

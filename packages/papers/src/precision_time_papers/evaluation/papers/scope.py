@@ -9,19 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from ...corpus.measurement import Measurement
-from ...corpus.protocols import PROTOCOLS, chip, source_name
-from ...corpus.splits import Fold, model_group
-from ...executor import Executor
-from ...forks import cached_property
-from ...io import packaged_toml
-from ...learn.metrics import errors_percent
-from ...learn.stages import fewer_trees
-from ...papers.contract import Bools, FeatureTable, Floats
-from ...papers.precision_aware import PrecisionAware
+from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.protocols import PROTOCOLS, chip, source_name
+from precision_time.corpus.splits import Fold, model_group
+from precision_time.executor import Executor
+from precision_time.forks import cached_property
+from precision_time.io import packaged_toml
+from precision_time.learn.metrics import errors_percent
+from precision_time.learn.stages import fewer_trees
+
+from ...contract import Bools, FeatureTable, Floats
+from ...precision_aware import PrecisionAware
 from ..cross_validation import fit_fold
 
-SCOPE: Mapping[str, Any] = packaged_toml("precision_time.evaluation", "data/precision_scope.toml")
+SCOPE: Mapping[str, Any] = packaged_toml("precision_time_papers.evaluation", "data/precision_scope.toml")
 FOLDS = 5
 TREES_BY_MODEL = 0.5
 """Share of the trees of the hold-out by model."""

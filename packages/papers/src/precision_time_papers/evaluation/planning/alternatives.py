@@ -16,16 +16,17 @@ from functools import lru_cache
 
 import numpy as np
 
-from ...corpus.families import family_key
-from ...corpus.measurement import Measurement
-from ...corpus.protocols import source_name
-from ...cost.roofline import peak_flops_per_s
-from ...hardware.catalog import get_device
-from ...hardware.device import Device
-from ...papers.contract import Bools, Floats, Ints
-from ...planning.money.reference import usd_per_device_hour
-from ...precision.catalog import get_policy
-from ...precision.support import on_device
+from precision_time.corpus.families import family_key
+from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.protocols import source_name
+from precision_time.cost.roofline import peak_flops_per_s
+from precision_time.hardware.catalog import get_device
+from precision_time.hardware.device import Device
+from precision_time.planning.money.reference import usd_per_device_hour
+from precision_time.precision.catalog import get_policy
+from precision_time.precision.support import on_device
+
+from ...contract import Bools, Floats, Ints
 
 SECONDS_PER_HOUR = 3600.0
 _REPORTED = ("params", "gmacs", "macts", "train_mem_gb", "neuron_cores")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...papers.contract import Bools, Floats
+from ...contract import Bools, Floats
 
 WITHIN = 1.05
 """Of the best value: what counts as good as the best."""

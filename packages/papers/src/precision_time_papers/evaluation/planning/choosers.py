@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ...io import packaged_toml
-from ...papers.contract import Floats
+from precision_time.io import packaged_toml
+
+from ...contract import Floats
 from .alternatives import Alternatives, Group
 from .choices import Chosen, choice, under_caps
 
@@ -82,7 +83,7 @@ def choices(
 
 def by_preference(words: Sequence[str]) -> Floats:
     """Place of each precision in the order of the rule "always mixed precision"; unknown ones last."""
-    order = packaged_toml("precision_time.evaluation", "data/planning.toml")["mixed_precision_first"]
+    order = packaged_toml("precision_time_papers.evaluation", "data/planning.toml")["mixed_precision_first"]
     places = {name: place for place, name in enumerate(order)}
     return np.array([places.get(word, len(order)) for word in words], dtype=np.float64)
 

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...io import packaged_toml
-from ...papers.contract import Floats
-from ...papers.ernest import Ernest
-from ...papers.per_job import Configurations, MeasurementBudget
-from ...render.document import Section
-from ...render.table import CellValue, Table, columns_of
+from precision_time.io import packaged_toml
+from precision_time.render.document import Section
+from precision_time.render.table import CellValue, Table, columns_of
+
+from ...contract import Floats
+from ...ernest import Ernest
+from ...per_job import Configurations, MeasurementBudget
 from ..measured_jobs import LEAST_RUNS, MOST_RUNS, run_limit
 from .alternatives import Alternatives, Group, Key, but_devices, but_devices_and_share, groups_by
 from .choices import WITHIN
@@ -125,7 +126,7 @@ def ernest(found: Alternatives, group: Group, *, small: bool) -> tuple[Floats, i
 
 def section(found: Alternatives) -> Section:
     """Tables for equal work per device, and for one batch over all devices."""
-    quantiles = packaged_toml("precision_time.evaluation", "data/planning.toml")["deadline_quantiles"]
+    quantiles = packaged_toml("precision_time_papers.evaluation", "data/planning.toml")["deadline_quantiles"]
     tables, told = [], []
     for key, title in (
         (but_devices, "the same batch per device"),

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...io import packaged_toml
-from ...render.document import Section
-from ...render.table import CellValue, Table
+from precision_time.io import packaged_toml
+from precision_time.render.document import Section
+from precision_time.render.table import CellValue, Table
+
 from .alternatives import (
     Alternatives,
     Group,
@@ -29,7 +30,7 @@ _LEAST_GROUPS = 10
 
 def precision_groups(found: Alternatives) -> tuple[Group, ...]:
     """Groups that differ in nothing but precision; precisions that nobody plans with are left out."""
-    left_out = packaged_toml("precision_time.evaluation", "data/planning.toml")["precisions_left_out"]
+    left_out = packaged_toml("precision_time_papers.evaluation", "data/planning.toml")["precisions_left_out"]
     usual = ~np.isin([item.precision for item in found.runs], left_out)
     groups = (part_of(item, lambda places: usual[places]) for item in groups_by(found, but_precision))
     return tuple(item for item in groups if item is not None)

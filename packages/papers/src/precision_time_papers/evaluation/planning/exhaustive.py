@@ -13,20 +13,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...io import packaged_toml
-from ...planning.decision.api import plan
-from ...planning.decision.candidate import Candidate
-from ...planning.decision.limits import Limits
-from ...planning.decision.result import Plan
-from ...planning.money.offers import Market
-from ...planning.run.checkpoints import checkpoint_bytes
-from ...planning.run.duration import expected_duration_s, probability_within, total_s
-from ...planning.run.settings import compilation_s, default_settings
-from ...predict.api import predict
-from ...predict.prediction import Prediction
-from ...render.document import Section
-from ...render.table import CellValue, Table, columns_of
-from ...request.request import Request
+from precision_time.io import packaged_toml
+from precision_time.planning.decision.api import plan
+from precision_time.planning.decision.candidate import Candidate
+from precision_time.planning.decision.limits import Limits
+from precision_time.planning.decision.result import Plan
+from precision_time.planning.money.offers import Market
+from precision_time.planning.run.checkpoints import checkpoint_bytes
+from precision_time.planning.run.duration import expected_duration_s, probability_within, total_s
+from precision_time.planning.run.settings import compilation_s, default_settings
+from precision_time.predict.api import predict
+from precision_time.predict.prediction import Prediction
+from precision_time.render.document import Section
+from precision_time.render.table import CellValue, Table, columns_of
+from precision_time.request.request import Request
 
 AIMS = ("cheapest", "fastest")
 _SAME = 1e-6
@@ -142,7 +142,7 @@ def is_least(found: Plan, alone: list[Alone], aim: str) -> bool:
 
 def section() -> Section:
     """The spaces of `data/planning.toml`."""
-    spaces = packaged_toml("precision_time.evaluation", "data/planning.toml")["spaces"]
+    spaces = packaged_toml("precision_time_papers.evaluation", "data/planning.toml")["spaces"]
     found = [
         compared(space["title"], {name: value for name, value in space.items() if name != "title"})
         for space in spaces

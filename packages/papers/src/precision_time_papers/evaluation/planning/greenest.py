@@ -7,15 +7,16 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
-from ...corpus.jobs import job_of
-from ...corpus.measurement import Measurement
-from ...cost.job import Job, group_of_jobs
-from ...cost.step import price
-from ...papers.contract import Floats
-from ...planning.energy.power import device_power_w
-from ...predict.predictor import model_flops_utilization
-from ...render.document import Section
-from ...render.table import CellValue, Table, columns_of
+from precision_time.corpus.jobs import job_of
+from precision_time.corpus.measurement import Measurement
+from precision_time.cost.job import Job, group_of_jobs
+from precision_time.cost.step import price
+from precision_time.planning.energy.power import device_power_w
+from precision_time.predict.predictor import model_flops_utilization
+from precision_time.render.document import Section
+from precision_time.render.table import CellValue, Table, columns_of
+
+from ...contract import Floats
 from .alternatives import Alternatives, Group, groups_by, of_some, training
 from .choices import Summary, summarized
 from .choosers import BIGGEST_BATCH, BLIND, FORMULAS, OURS, OURS_SEEN, PREDICTED, RANDOM, choices, scores

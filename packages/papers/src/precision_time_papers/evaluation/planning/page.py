@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ... import __version__
-from ...corpus.measurement import Measurement
-from ...corpus.store import corpus_fingerprint
-from ...papers.contract import Floats
-from ...render.document import Section
+from precision_time import __version__
+from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.store import corpus_fingerprint
+from precision_time.render.document import Section
+
+from ...contract import Floats
 from ..pricing import Progress, silent
 from . import deadlines, exhaustive, greenest, search
 from .alternatives import Alternatives, alternatives

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ...render.document import Section
-from ...render.picture import legible_log_ticks, svg_of
+from precision_time.render.document import Section
+from precision_time.render.picture import legible_log_ticks, svg_of
+
 from .choosers import BIGGEST_BATCH, BLIND, BLIND_PEAK, FORMULAS, MIXED, OURS, PEAK, RANDOM
 
 _LEAST_PERCENT, _MOST_PERCENT = 0.1, 1000.0

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ...corpus.measurement import Measurement
-from ...papers.contract import Floats
-from ...render.document import Metric, Section
-from ...render.table import CellValue, Table, columns_of
+from precision_time.corpus.measurement import Measurement
+from precision_time.render.document import Metric, Section
+from precision_time.render.table import CellValue, Table, columns_of
+
+from ...contract import Floats
 from .alternatives import Alternatives, Group, Key, groups_by, part_of, training, training_anywhere
 from .choices import Chosen, Summary, accuracy_by_distance, pairs_of, summarized
 from .choosers import (

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...hardware.catalog import get_device
-from ...papers.cherrypick.replay import MOST_RUNS, expected_random_runs
-from ...papers.cherrypick.search import Outcome, cherry_pick
-from ...papers.contract import Floats
-from ...render.document import Section
-from ...render.table import Table
+from precision_time.hardware.catalog import get_device
+from precision_time.render.document import Section
+from precision_time.render.table import Table
+
+from ...cherrypick.replay import MOST_RUNS, expected_random_runs
+from ...cherrypick.search import Outcome, cherry_pick
+from ...contract import Floats
 from ..measured_jobs import LEAST_RUNS
 from ..measured_jobs import MOST_RUNS as MOST_OF_ERNEST
 from ..pricing import Progress, silent

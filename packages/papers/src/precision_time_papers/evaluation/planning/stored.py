@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ...corpus.measurement import Measurement
-from ...corpus.store import corpus_fingerprint, load_corpus
-from ...errors import ConfigError
-from ...io import write_atomically
-from ...papers.contract import Floats
+from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.store import corpus_fingerprint, load_corpus
+from precision_time.errors import ConfigError
+from precision_time.io import write_atomically
+
+from ...contract import Floats
 from ..cross_validation import Runs
 from ..pricing import Progress, priced_corpus, silent
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...arrays import Floats
-from ...planning.queue.choices import Choice
-from ...planning.queue.devices import executed, place
-from ...planning.queue.objectives import MAKESPAN, Objective
-from ...planning.queue.pools import Pool
-from ...planning.queue.solver import solve
+from precision_time.arrays import Floats
+
+from ...queue.choices import Choice
+from ...queue.devices import executed, place
+from ...queue.objectives import MAKESPAN, Objective
+from ...queue.pools import Pool
+from ...queue.solver import solve
 from .replay import BLIND, OURS, TRUTH, HeldOutRuns
 from .simulation import Arrivals, simulate
 from .traces import CASES, Workload, workloads_of

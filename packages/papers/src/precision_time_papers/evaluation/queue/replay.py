@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...arrays import Bools, Floats, Ints
-from ...corpus.measurement import Measurement
-from ...corpus.store import load_corpus
-from ...executor import Executor
-from ...papers.precision_aware import PrecisionAware
+from precision_time.arrays import Bools, Floats, Ints
+from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.store import load_corpus
+from precision_time.executor import Executor
+
+from ...precision_aware import PrecisionAware
 from ..pricing import priced_twice
 from .simulation import Arrivals, simulate, simulate_preemptive
 from .traces import CASES, HELD_OUT, Workload, workloads_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...arrays import Floats, Ints
+from precision_time.arrays import Floats, Ints
 
 _DONE = 1e-9
 

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import Floats, Ints
-from ...corpus.measurement import Measurement
-from ...io import packaged_toml
+from precision_time.arrays import Floats, Ints
+from precision_time.corpus.measurement import Measurement
+from precision_time.io import packaged_toml
+
 from .simulation import Arrivals
 
 _TABLE: Mapping[str, Any] = packaged_toml(__package__, "data/traces.toml")

@@ -1,4 +1,4 @@
-// The terms that a step is the sum of, as cost/data/terms.toml has them (tests/server/test_charts.py holds them
+// The terms that a step is the sum of, as cost/data/terms.toml has them (packages/server/tests/test_charts.py holds them
 // to it), and how each looks. Hue is by group (kernels cool, exposed warm, update yellow), lightness differs
 // between neighbors, and every group but the kernels has a pattern, so that color is never all there is.
 
