@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-const PAGE = new URL("../../packages/server/src/precision_time_server/page/", import.meta.url);
+const PAGE = new URL("../src/precision_time_server/page/", import.meta.url);
 const load = (name) => import(new URL(name, PAGE).href);
 const { decode, encode } = await load("share.js");
 const { askOf, configOf, countsAround, layoutOf, planOf, scalingOf, sizesOf, valueOf } = await load("job.js");

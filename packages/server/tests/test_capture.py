@@ -323,7 +323,7 @@ os.chdir({work!r})
 libc = child._libc()
 held = child._limited(2**30, 5)
 held["no network"] = child._without_network(libc)
-roots = child._installed({root!r})
+roots = child._installed({packages!r})
 def refused(function):
     try:
         function()
@@ -361,7 +361,7 @@ def test_what_is_said_to_be_enforced_is(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         text = PROBE.format(
             folder=str(Path(child.__file__).parent),
-            root=str(process._PACKAGE_ROOT),
+            packages=list(process._PACKAGES),
             work=str(work),
             secret=str(secret),
             port=server.getsockname()[1],
