@@ -38,6 +38,8 @@ from .remedies import suggest_fit
 TIME, TERMS, MEMORY, RUN = "time", "terms", "memory", "run"
 ALL = frozenset({TIME, TERMS, MEMORY, RUN})
 """Groups of columns; time is always there."""
+CHANGED = frozenset({TIME, MEMORY})
+"""Of jobs that are compared with the same job unchanged."""
 _ROUNDING = 1e-12
 """Share of a step below which a term is none, and of a utilization above 1 that is none."""
 _SECONDS_PER_HOUR = 3600.0
