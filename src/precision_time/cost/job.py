@@ -196,7 +196,7 @@ class Jobs:
 
     def row(self, index: int) -> Job:
         """One of the jobs."""
-        job, size = self.shared[self.group[index]], float(self.micro_batch_size[index])
+        job, size = self.shared[int(self.group[index])], float(self.micro_batch_size[index])
         if job.layout.micro_batch_size == size:
             return job
         return replace(job, layout=replace(job.layout, micro_batch_size=size))

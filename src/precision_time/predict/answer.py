@@ -106,7 +106,7 @@ class Answers:
 
     def length(self, row: int) -> RunLength:
         """Of the run of one row."""
-        return self.lengths[self.jobs.group[row]]
+        return self.lengths[int(self.jobs.group[row])]
 
     def named(self, prefix: str, row: int) -> dict[str, float]:
         """The columns of a prefix at one row, without it."""

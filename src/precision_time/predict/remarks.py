@@ -210,7 +210,8 @@ def _node_bytes_per_s(answers: Answers) -> Floats:
 
 
 def _epoch_is_short(answers: Answers) -> Bools:
-    return answers.columns["epoch_time_s"] < _figures()["epoch"]["least_s"]
+    least_s = float(_figures()["epoch"]["least_s"])
+    return answers.columns["epoch_time_s"] < least_s
 
 
 def _epoch_text(answers: Answers, row: int, _: Job) -> str:

@@ -169,8 +169,8 @@ class _Filled:
         if alone:
             return
         jobs, places, refused = jobs_at_batches(request, each.axis, each.batches)
-        for place, error in refused.items():
-            self.refuse(rows[place : place + 1], each, error, place)
+        for place, reason in refused.items():
+            self.refuse(rows[place : place + 1], each, reason, place)
         if len(jobs):
             yield _Part(asked=each, request=request, jobs=jobs, places=places, rows=rows[places])
 
