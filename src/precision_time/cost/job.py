@@ -6,7 +6,7 @@ n jobs are a table, `Jobs`: those that differ in their micro batch only are a gr
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from itertools import accumulate
 from operator import attrgetter
@@ -127,6 +127,12 @@ class Jobs:
     """The group of each row, shape (n,)."""
     micro_batch_size: Floats
     """Samples per forward pass and replica, shape (n,)."""
+    precision: PrecisionPolicy = field(init=False)
+    """Of a table of one group, as the device runs it (`Job.runs`)."""
+
+    def __post_init__(self) -> None:
+        if self.shared:
+            object.__setattr__(self, "precision", self.shared[0].runs)
 
     @classmethod
     def of(cls, jobs: Sequence[Job]) -> Jobs:
@@ -203,18 +209,13 @@ class Jobs:
 
     @property
     def workload(self) -> Workload:
-        """Of a table of one group, as what follows."""
+        """Of a table of one group, as what follows and `precision`."""
         return self.shared[0].workload
 
     @property
     def cluster(self) -> Cluster:
         """The devices."""
         return self.shared[0].cluster
-
-    @property
-    def precision(self) -> PrecisionPolicy:
-        """As the device runs it (`Job.runs`)."""
-        return self.shared[0].runs
 
     @property
     def layout(self) -> Layout:

@@ -301,13 +301,24 @@ def _priced(jobs: Jobs) -> tuple[PricedJobs, Indices]:
 def _of_rows(parts: Sequence[Mapping[str, Any]], counts: Sequence[int], rows: Indices) -> dict[str, Floats]:
     """Values by name of each group, its row count each, as columns; NaN where a group has none of a name."""
     if len(parts) == 1:
-        return {name: np.broadcast_to(values, (counts[0],))[rows] for name, values in parts[0].items()}
+        return {
+            name: values[rows]
+            if isinstance(values, np.ndarray) and values.ndim
+            else np.full(len(rows), values)
+            for name, values in parts[0].items()
+        }
     names = dict.fromkeys(name for part in parts for name in part)
     sized = [*zip(parts, counts, strict=True)]
     return {
         name: np.concatenate([np.broadcast_to(part.get(name, np.nan), (n,)) for part, n in sized])[rows]
         for name in names
     }
+
+
+def _total(values: Floats) -> Floats:
+    """The sum over the first axis, one by one: the same to the bit however many rows there are."""
+    found: Floats = np.add.accumulate(values, axis=0)[-1]
+    return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -389,31 +400,27 @@ def _term_columns(
     priced: Mapping[str, Floats], times: StepTimes, beside: Mapping[str, Floats], wait_s: Floats
 ) -> dict[str, Floats]:
     """The terms after the correction and the measured points; they add up to the step."""
-    factors, nothing = times.term_factors, np.zeros(len(wait_s))
-    moved = {name: np.nan_to_num(s) * factors.get(name, 1.0) for name, s in priced.items()}
-
-    def total(exposed: bool) -> Floats:
-        return reduce(np.add, (s for name, s in moved.items() if (name in EXPOSED_TERMS) is exposed), nothing)
-
-    exposed_s = total(True)
-    compute = times.corrected.compute_s / np.maximum(total(False), 1e-12)
+    terms, factors = np.nan_to_num(np.array([*priced.values()])), times.term_factors
+    if factors:
+        terms *= np.array([np.broadcast_to(factors.get(name, 1.0), wait_s.shape) for name in priced])
+    is_exposed = np.array([name in EXPOSED_TERMS for name in priced])
+    exposed_s, compute_s = _total(terms[is_exposed]), _total(terms[~is_exposed])
     some = exposed_s > 0.0
-    exposed = np.divide(times.corrected.exposed_s, exposed_s, out=np.zeros_like(compute), where=some)
-    terms = np.stack([s * (exposed if name in EXPOSED_TERMS else compute) for name, s in moved.items()])
+    exposed = np.divide(times.corrected.exposed_s, exposed_s, out=np.zeros_like(exposed_s), where=some)
+    compute = times.corrected.compute_s / np.maximum(compute_s, 1e-12)
+    terms *= np.where(is_exposed[:, None], exposed, compute)
     # What is left of a difference of equal sums is rounding, which depends on the version of numpy.
     terms = np.where(terms > _ROUNDING * times.step_time_s, terms, 0.0)
-    rest_s = times.step_time_s - reduce(np.add, terms)
-    terms[terms.argmax(axis=0), np.arange(len(wait_s))] += rest_s
-    found = {f"terms.{name}": seconds for name, seconds in zip(moved, terms, strict=True)}
+    terms[terms.argmax(axis=0), np.arange(len(wait_s))] += times.step_time_s - _total(terms)
+    found = {f"terms.{name}": seconds for name, seconds in zip(priced, terms, strict=True)}
     found |= {f"terms.{name}": seconds for name, seconds in beside.items()}
     stalled = f"terms.{DATA_STALL}"
-    return found | {stalled: np.where(wait_s > 0.0, wait_s, found.get(stalled, nothing))}
+    return found | {stalled: np.where(wait_s > 0.0, wait_s, found[stalled])}
 
 
 def _memory_columns(groups: Sequence[LikeJobs], rows: Indices, facts: _Facts) -> dict[str, Floats]:
     found = _of_rows([memory_of(each.group) for each in groups], [len(each.batches) for each in groups], rows)
-    held = [np.nan_to_num(values) for values in found.values()]
-    needed: Floats = reduce(np.add, held)
+    needed = _total(np.nan_to_num(np.array([*found.values()])))
     # What the caching allocator cannot hand out is not counted (`remedies.holds`).
     wasted = np.nan_to_num(found["fragmentation"]) if "fragmentation" in found else 0.0
     return {f"memory_terms.{name}": values for name, values in found.items()} | {
