@@ -22,7 +22,7 @@ import precision_time as pt
 from precision_time.planning.layouts.drawing import drawing_of
 from precision_time.request.request import Request
 
-PAGE = Path(__file__).parents[1] / "src" / "precision_time" / "server" / "page"
+PAGE = Path(__file__).parents[1] / "packages/server/src/precision_time_server/page"
 _LONG = "a-precision-with-a-name-that-somebody-made-up-and-that-fits-in-no-column-of-any-phone"
 _HTML = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Charts</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">

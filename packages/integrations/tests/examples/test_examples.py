@@ -37,6 +37,7 @@ def environment_of(folder: Path) -> dict[str, str]:
         "PRECISION_TIME_HOME": str(folder / "own"),
         "PYTHONPATH": os.pathsep.join(map(str, SOURCES.values())),
         "RAY_AUTH_MODE": "disabled",
+        "RAY_TQDM_PATCH_PRINT": "0",  # else a message of a worker replaces the print that is being pickled
         "TMPDIR": str(folder),
     }
 
