@@ -126,7 +126,7 @@ class _Pool:
 
     def _submit(self, function: Callable[[_Item], _Answer], chunk: _Item) -> Future[_Answer]:
         try:
-            return self._executor.submit(function, chunk)
+            return self._executor.submit(_computed, function, chunk)
         except BrokenProcessPool as error:  # in its turn, as for a chunk that was handed out before
             broken: Future[_Answer] = Future()
             broken.set_exception(error)
@@ -181,17 +181,33 @@ def _killed_for_memory() -> int:
     return count
 
 
+_unprepared: list[Exception] = []
+"""Why this worker cannot compute. Raised by `_prepare_worker` it would break the pool, again and again."""
+
+
 def _prepare_worker() -> None:
     """One BLAS thread: more would compete for its core, and round sums in another order.
 
     Ctrl-C goes to every process of a terminal; only the parent acts on it. A parent that is killed cannot end
     its workers: they watch it.
     """
-    from threadpoolctl import threadpool_limits
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threadpool_limits(limits=1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        from threadpoolctl import threadpool_limits
+
+        threadpool_limits(limits=1)
+    except Exception as error:
+        _unprepared.append(error)
+
+
+def _computed(function: Callable[[_Item], _Answer], chunk: _Item) -> _Answer:
+    for error in _unprepared:
+        raise PrecisionTimeError(
+            f"The processes cannot start: {type(error).__name__}: {error}. To fix: mend that, or "
+            "one process (--workers 1)."
+        )
+    return function(chunk)
 
 
 def _end_with_parent() -> None:
