@@ -95,6 +95,12 @@ class _Pool:
         self._executor = self._started()
 
     def _started(self) -> ProcessPoolExecutor:
+        try:
+            import threadpoolctl  # noqa: F401 - for `_prepare_worker`, which would break the pool again and again
+        except ImportError as error:
+            raise PrecisionTimeError(
+                f"Processes cannot start: {error}. To fix: install it, or one process (--workers 1)."
+            ) from error
         forks = "fork" in multiprocessing.get_all_start_methods()
         context = multiprocessing.get_context("fork" if forks else "spawn")
         return ProcessPoolExecutor(self._count, mp_context=context, initializer=_prepare_worker)
@@ -126,7 +132,7 @@ class _Pool:
 
     def _submit(self, function: Callable[[_Item], _Answer], chunk: _Item) -> Future[_Answer]:
         try:
-            return self._executor.submit(_computed, function, chunk)
+            return self._executor.submit(function, chunk)
         except BrokenProcessPool as error:  # in its turn, as for a chunk that was handed out before
             broken: Future[_Answer] = Future()
             broken.set_exception(error)
@@ -181,33 +187,17 @@ def _killed_for_memory() -> int:
     return count
 
 
-_unprepared: list[Exception] = []
-"""Why this worker cannot compute. Raised by `_prepare_worker` it would break the pool, again and again."""
-
-
 def _prepare_worker() -> None:
     """One BLAS thread: more would compete for its core, and round sums in another order.
 
     Ctrl-C goes to every process of a terminal; only the parent acts on it. A parent that is killed cannot end
     its workers: they watch it.
     """
+    from threadpoolctl import threadpool_limits
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threadpool_limits(limits=1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    try:
-        from threadpoolctl import threadpool_limits
-
-        threadpool_limits(limits=1)
-    except Exception as error:
-        _unprepared.append(error)
-
-
-def _computed(function: Callable[[_Item], _Answer], chunk: _Item) -> _Answer:
-    for error in _unprepared:
-        raise PrecisionTimeError(
-            f"The processes cannot start: {type(error).__name__}: {error}. To fix: mend that, or "
-            "one process (--workers 1)."
-        )
-    return function(chunk)
 
 
 def _end_with_parent() -> None:
