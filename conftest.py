@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import threading
@@ -71,10 +72,22 @@ def slow_tests(took_s: Mapping[str, float], listed_s: Mapping[str, float]) -> li
     ]
 
 
+def _rest() -> None:
+    """What is loaded stays: the collector, which libraries and pytest call by themselves, passes by."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_collection_finish() -> None:
+    _rest()
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[Any]:
     started = _cpu_s()
     result = yield
+    if nextitem is not None and nextitem.path != item.path:
+        _rest()
     item.config.stash.setdefault(_took_s, {})[item.nodeid] = _cpu_s() - started
     return result
 

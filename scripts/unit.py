@@ -10,16 +10,20 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ROOT / "tests" / "parts.toml"
@@ -70,12 +74,37 @@ def paths_of_parts() -> dict[str, list[str]]:
     }
 
 
+_groups: set[int] = set()
+"""Process groups of the parts that run: a part and all it started, but daemons."""
+_ending = threading.Event()
+
+
+def _end_group(group: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGTERM)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """Ended from outside: no part goes on alone, none is started."""
+    del frame
+    _ending.set()
+    for group in tuple(_groups):
+        _end_group(group)
+    sys.exit(128 + number)
+
+
 def run_part(name: str, command: Sequence[str]) -> Outcome:
     """Run a command as one part, with what it and its children took of the processor."""
     started = time.monotonic()
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as printed:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=printed, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, cwd=ROOT, stdout=printed, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        _groups.add(process.pid)
+        if _ending.is_set():  # between its start and its place in the set
+            _end_group(process.pid)
         _, status, used = os.wait4(process.pid, 0)
+        _groups.discard(process.pid)
         process.returncode = os.waitstatus_to_exitcode(status)
         printed.seek(0)
         return Outcome(
@@ -111,6 +140,8 @@ def main(arguments: Sequence[str]) -> int:
     if unknown := set(asked.part) - set(parts):
         parser.error(f"no such part: {', '.join(sorted(unknown))}. The parts: {', '.join(parts)}")
     os.environ["PRECISION_TIME_SLOW_TESTS"] = "fail"
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end)
     chosen = {name: [*PYTEST, *paths] for name, paths in parts.items() if name in (asked.part or parts)}
     return run_parts(chosen, asked.at_once)
 

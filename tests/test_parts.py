@@ -6,6 +6,7 @@ import ast
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -177,3 +178,27 @@ def test_a_part_that_is_not_there_is_refused(capsys) -> None:
     with pytest.raises(SystemExit):
         unit.main(["no-such-part"])
     assert "no such part: no-such-part" in capsys.readouterr().err
+
+
+HELD = """
+import os, subprocess, sys
+held = os.open(sys.argv[1], os.O_WRONLY)
+with subprocess.Popen(["sleep", "300"], pass_fds=[held]):
+    os.write(held, b".")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_is_ended_leaves_nothing_running(tmp_path: Path, number: signal.Signals) -> None:
+    """The pipe ends when the part and what it started have ended."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    run = f"import sys, unit; unit.PYTEST = {[sys.executable, '-c', HELD, str(pipe)]}; unit.main(['server'])"
+    with subprocess.Popen(
+        [sys.executable, "-c", run], env={**os.environ, "PYTHONPATH": "scripts"}, cwd=ROOT
+    ) as process:
+        with pipe.open("rb", buffering=0) as held:
+            assert held.read(1) == b"."
+            process.send_signal(number)
+            assert held.read() == b""
+        assert process.wait() == 128 + number

@@ -18,7 +18,7 @@ import pytest
 from precision_time.cli.main import main
 from precision_time.corpus.splits import Fold
 from precision_time.cost.stacks import usual_profile
-from precision_time.errors import LayoutError, MissingExtraError
+from precision_time.errors import ConfigError, LayoutError, MissingExtraError
 from precision_time.executor import Executor
 from precision_time.hardware.catalog import get_cluster
 from precision_time.learn.stages import DEFAULT_SETTINGS
@@ -229,6 +229,25 @@ def test_a_cluster_that_lets_nobody_in_is_not_called_absent() -> None:
     said = str(_not_connected("host:1", nothing))
     assert "No Ray answers at 'host:1'" in said
     assert "token" not in said
+
+
+@pytest.mark.parametrize(
+    "error", [Exception("The current node timed out during startup"), ConnectionError("no")]
+)
+def test_a_ray_that_does_not_start_is_one_error_with_its_cause(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def init(**_: Any) -> None:
+        raise error
+
+    ray = import_ray()
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", init)
+    with (
+        pytest.raises(ConfigError, match=f"^No Ray answers at 'host:1': {error}. To fix"),
+        ray_session("host:1"),
+    ):
+        pass
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
