@@ -25,8 +25,8 @@ from precision_time.corpus.store import load_corpus
 from precision_time.evaluation.pricing import priced_corpus
 from precision_time.evaluation.report import FOLDS, sample_families
 from precision_time.io import cache_folder
+from precision_time.learn.boosting import DEFAULT_SETTINGS, BoosterSettings, boost
 from precision_time.learn.novelty import shrinkage, training_set
-from precision_time.learn.stages import DEFAULT_SETTINGS, BoosterSettings, boost
 from precision_time.learn.table import MeasuredTable
 from precision_time.learn.training import row_weights
 from precision_time.papers.precision_aware import fit_staged

@@ -20,7 +20,7 @@ from precision_time.evaluation.papers.scope import BLIND_FP32, OURS, SCOPE, Stud
 from precision_time.evaluation.pricing import priced_twice
 from precision_time.evaluation.refitted import refitted_section
 from precision_time.evaluation.report import sample_families
-from precision_time.learn.stages import DEFAULT_SETTINGS
+from precision_time.learn.boosting import DEFAULT_SETTINGS
 from precision_time.papers.precision_aware import PrecisionAware
 
 FEW = {stage: replace(item, num_trees=6, num_leaves=8) for stage, item in DEFAULT_SETTINGS.items()}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from precision_time.corpus.families import families_of, family_key, family_numbers
-from precision_time.corpus.protocols import PROTOCOLS, chip, source_name
+from precision_time.corpus.protocols import PROTOCOLS, chip, publisher, source_name
 from precision_time.corpus.splits import configuration_groups, model_group
 from precision_time.corpus.store import load_corpus
 from precision_time.evaluation.report import sample_families
@@ -50,6 +50,7 @@ def test_no_configuration_is_on_both_sides(asked, runs) -> None:
         ("model", lambda item: model_group(item.model)),
         ("device", lambda item: chip(item.device)),
         ("source", source_name),
+        ("publisher", publisher),
         ("family", family_key),
         ("precision", lambda item: (model_group(item.model), item.device, item.precision)),
     ],

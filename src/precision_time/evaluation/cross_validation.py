@@ -15,13 +15,13 @@ from ..corpus.protocols import PROTOCOLS, Folds
 from ..corpus.splits import Fold
 from ..executor import Executor
 from ..forks import cached_property
+from ..learn.boosting import DEFAULT_SETTINGS, BoosterSettings, fewer_trees
 from ..learn.novelty import KINDS
-from ..learn.stages import DEFAULT_SETTINGS, BoosterSettings, fewer_trees
 from ..learn.table import MeasuredTable
 from ..learn.training import OutOfFold
 from ..papers.contract import Bools, Estimator, FeatureTable, Fitted, Floats, Ints, JobViews, PredictorOptions
 from ..papers.per_job import MeasurementBudget, SamplingEstimator
-from ..papers.precision_aware import FittedStages, PrecisionAware
+from ..papers.precision_aware import FittedTimes, PrecisionAware
 from ..papers.registry import PREDICTORS, PredictorEntry
 from .ablations import ABLATIONS
 from .cache import ArrayCache, Arrays, cache_key
@@ -54,10 +54,6 @@ def _none() -> Any:
 class Predictions(OutOfFold):
     """Out-of-fold predictions, in the order of the table; NaN for rows that are no test rows."""
 
-    no_detail_s: Floats = _none()
-    """Of staged predictors, without the fourth stage, shape (n,)."""
-    no_overlap_s: Floats = _none()
-    """The same without the third and the fourth stage."""
     sampled: Bools = field(default_factory=lambda: np.zeros(0, dtype=bool))
     """Rows of configurations that were run as samples, shape (n,)."""
     fit_s: Floats = _none()
@@ -171,7 +167,7 @@ class Runs:
 
         return self._kept(f"at-{precision}-{blind}-{seed}-{self.folds}", compute).step_time_s
 
-    def fitted(self, protocol: str, seed: int) -> tuple[FittedStages, Ints]:
+    def fitted(self, protocol: str, seed: int) -> tuple[FittedTimes, Ints]:
         """Our predictor fitted for the first fold of a protocol, and its test rows."""
         fold = self.split(protocol, seed)[0]
         self.progress(f"ours, {protocol}, first fold")
@@ -290,7 +286,7 @@ class Runs:
         return ArrayCache(folder=self.folder, kind="out-of-fold", key=key)
 
 
-_BY_ROW = ("step_time_s", "novelty", "exposed_share", "no_detail_s", "no_overlap_s")
+_BY_ROW = ("step_time_s", "novelty", "exposed_share")
 
 
 def fit_fold(
@@ -300,14 +296,12 @@ def fit_fold(
     estimator, table, fold, is_timed = task
     fitted, fit_s = timed(estimator.fit, table, fold.train)
     jobs = table.jobs.take(fold.test)
-    if isinstance(fitted, FittedStages):
-        found = fitted.by_stage(jobs)
+    if isinstance(fitted, FittedTimes):
+        found = fitted.times(jobs)
         rows = {
-            "step_time_s": found.corrected.step_time_s,
-            "novelty": found.corrected.novelty,
-            "exposed_share": found.corrected.exposed_s / found.corrected.step_time_s,
-            "no_detail_s": found.smooth_s,
-            "no_overlap_s": found.parts_s,
+            "step_time_s": found.step_time_s,
+            "novelty": found.distance,
+            "exposed_share": found.exposed_s / found.step_time_s,
         }
     else:
         rows = {"step_time_s": fitted.predict(jobs)}

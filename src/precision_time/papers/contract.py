@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
-from ..learn.stages import DEFAULT_SETTINGS, BoosterSettings
+from ..learn.boosting import DEFAULT_SETTINGS, BoosterSettings
 from ..learn.table import JobTable, MeasuredTable
 from ..workload.graph import OpGraph
 

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..cost.terms import KERNEL_TERMS
-from ..learn.stages import DEFAULT_SETTINGS, BoosterSettings
+from ..learn.boosting import DEFAULT_SETTINGS, BoosterSettings
 from ..workload.graph import PRODUCT_CLASSES
 from .contract import FeatureTable, Fitted, Floats, Ints, JobViews, column
 from .precision_aware import PrecisionAware

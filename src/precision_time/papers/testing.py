@@ -20,7 +20,7 @@ import numpy as np
 from ..corpus.measurement import Measurement
 from ..cost.job import Job
 from ..errors import ConfigError
-from ..learn.stages import DEFAULT_SETTINGS
+from ..learn.boosting import DEFAULT_SETTINGS
 from ..learn.table import MeasuredTable, job_table
 from ..precision.catalog import get_policy
 from ..request.request import Request

@@ -20,7 +20,7 @@ from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration, places_
 from ..learn.calibration.fit import Calibrated, calibrate_steps
 from ..learn.calibration.process import PROCESSES
 from ..learn.metrics import ErrorSummary
-from ..learn.serving import predict_step_times
+from ..learn.priced import predict_step_times
 from .measured_rows import MeasuredRow, Setting, bounded, reason_of, step_of
 
 Activate = Literal["never", "if-better", "always"]

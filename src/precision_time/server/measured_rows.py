@@ -19,7 +19,7 @@ from ..hardware.catalog import get_device
 from ..learn.artifact import chosen_predictor
 from ..learn.calibration.calibration import WIDTH_COVERAGE
 from ..learn.evaluation import evaluate_steps
-from ..learn.serving import predict_step_times
+from ..learn.priced import predict_step_times
 from ..precision.catalog import is_policy_file
 from ..predict.anchors import too_fast
 from ..request.request import Request

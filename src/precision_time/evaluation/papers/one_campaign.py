@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ...corpus.measurement import Measurement
 from ...corpus.splits import Fold, SplitBy, folds_of, group_numbers, grouped_folds
 from ...executor import Executor
-from ...learn.stages import DEFAULT_SETTINGS
+from ...learn.boosting import DEFAULT_SETTINGS
 from ...papers.contract import FeatureTable, Floats, Ints
 from ...papers.ernest import Ernest, ErnestPooled
 from ...papers.optimus import Optimus

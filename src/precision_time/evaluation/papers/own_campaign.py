@@ -21,7 +21,7 @@ from ...cost.job import Job
 from ...errors import PrecisionTimeError
 from ...hardware.custom import hardware_beside
 from ...learn.artifact import shipped_predictor
-from ...learn.serving import predict_step_times
+from ...learn.priced import predict_step_times
 from ...learn.table import MeasuredTable, job_table
 from ...precision.catalog import get_policy
 from ...request.request import Request
