@@ -131,7 +131,7 @@ def test_wider_intervals_hold_more_often(runs) -> None:
     shares = np.nanmean(inside, axis=1)
     assert shares.shape == (len(LEVELS),)
     assert (np.diff(shares) >= 0.0).all()
-    assert shares[-1] > 0.8
+    assert shares[-1] > 0.75  # of five trees on 110 runs
 
 
 def test_every_feature_is_in_one_group(runs) -> None:
