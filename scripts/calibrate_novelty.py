@@ -17,12 +17,12 @@ import numpy as np
 from precision_time.arrays import Floats, Indices
 from precision_time.corpus.protocols import source_name
 from precision_time.corpus.store import load_corpus
-from precision_time.evaluation.cross_validation import Runs
-from precision_time.evaluation.pricing import priced_corpus
 from precision_time.executor import process_map
 from precision_time.io import cache_folder
 from precision_time.learn.novelty import shrinkage
 from precision_time.learn.training import HELD_OUT
+from precision_time_papers.evaluation.cross_validation import Runs
+from precision_time_papers.evaluation.pricing import priced_corpus
 
 RATES = (0.0, 0.3, 0.6, 0.9, 1.2, 1.5, 1.8, 2.2, 3.0)
 FAMILIES = "publisher"
