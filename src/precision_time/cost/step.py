@@ -50,7 +50,7 @@ class StepCosts:
     """Communication on the wire by parallel axis (`communication.AXES`), hidden or not: at least the exposed
     seconds of the axis."""
     facts: Mapping[str, Floats]
-    """Work, traffic and shares that the learned stages read."""
+    """Work, traffic and shares that features are made of."""
     least_s: Floats
     """Seconds below which no step is (`utilization.least_step_s`)."""
 

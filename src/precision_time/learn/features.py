@@ -1,4 +1,4 @@
-"""What the learned stages read: one row of numbers per job, the same in training and in serving.
+"""What the trees read: one row of numbers per job, the same in training and in serving.
 
 No feature is the name of a source or of a model: a new job must be able to have every one of them.
 Stack profiles and architecture families enter as indicator columns; a profile that was never

@@ -18,7 +18,7 @@ from ..hardware.catalog import device_assumption, known_devices
 from ..hardware.device_table import catalog_name
 from ..io import packaged_toml
 from ..learn.artifact import TrainedPredictor, chosen_predictor
-from ..learn.serving import predict_step_times
+from ..learn.priced import predict_step_times
 from ..request.request import Request
 from .method import method_seconds
 from .prediction import Prediction
