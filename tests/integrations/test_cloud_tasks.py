@@ -14,7 +14,8 @@ from precision_time.errors import ConfigError
 from precision_time.integrations import dstack, skypilot
 from precision_time.integrations.estimate import JobEstimate, estimate_job
 from precision_time.integrations.job_files import estimate_file
-from precision_time.planning.money.offers import Market, offers
+from precision_time.planning.money.offer import Market
+from precision_time.planning.money.offers import offers
 
 TORCHRUN = (
     "torchrun --nnodes=$SKYPILOT_NUM_NODES --nproc_per_node=$SKYPILOT_NUM_GPUS_PER_NODE run_mlm.py "

@@ -14,7 +14,7 @@ from ..errors import ConfigError
 from .catalogs import precisions
 from .main import OneCommand
 from .options import NOTHING_FITS, JsonOption, ModelArgument, complete_precision, complete_words, output_file
-from .output import message, progress, progress_bar, write_json, write_renderable
+from .output import message, progress, progress_bar, write_result
 from .request_options import one_request, request_options
 
 EXAMPLES = """\b
@@ -115,16 +115,12 @@ def advise(
     run time, cost and energy. Exits with 3 where nothing fits.
     """
     from ..planning.precisions.advice import advise_precisions
-    from ..planning.precisions.page import render
 
     request = one_request(model, fields)
     options = {} if precision is None else {"precisions": precision}
     with progress(f"Predicting {model}"):
         found = advise_precisions(request, risk_budget=risk_budget, evidence=evidence, **options)
-    if json_output:
-        write_json(found.to_dict())
-    else:
-        write_renderable(render(found))
+    write_result(found, json_output=json_output)
     if not any(row.fits for row in found.rows):
         raise typer.Exit(NOTHING_FITS)
 
@@ -195,7 +191,6 @@ def search(
     --precision is the reference that layers keep or leave. The times are the predictor's; the risks of layers
     are measured or published loss gaps, which are taken to add up. Exits with 3 where nothing fits.
     """
-    from ..planning.precisions.result import render
     from ..planning.precisions.search import search_precisions
 
     if out is not None and out.suffix.lower() not in (".yaml", ".yml"):
@@ -217,10 +212,7 @@ def search(
         )
     if out is not None:
         found.write(out)
-    if json_output:
-        write_json(found.to_dict())
-    else:
-        write_renderable(render(found))
+    write_result(found, json_output=json_output)
     if out is not None:
         message(f"Wrote {out}.")
     if not found.fits:

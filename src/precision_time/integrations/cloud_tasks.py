@@ -12,7 +12,8 @@ from ..hardware.nodes import get_node_type
 from ..io import read_input
 from ..planning.energy.grid import intensity
 from ..planning.money.accelerators import listed_device
-from ..planning.money.offers import Market, Offer, offers
+from ..planning.money.offer import Market, Offer
+from ..planning.money.offers import offers
 from .commands.read import ReadCommand, read_command
 from .estimate import JobEstimate, estimate_job
 

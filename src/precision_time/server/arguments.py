@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, Validat
 
 from ..errors import ConfigError, shown
 from ..hardware.device_table import canonical_device
-from ..planning.money.offers import Offer
+from ..planning.money.offer import Offer
 from ..request.fields import MAX_COUNT, MAX_VALUE, NUMBER, PositiveNumber, values_of
 from ..request.schema import request_fields
 from ..request.validation import config_error

@@ -15,7 +15,8 @@ from ..cost.stacks import known_stacks
 from ..errors import UnknownNameError
 from ..hardware.device_table import canonical_device, known_devices
 from ..hardware.nodes import known_node_types
-from ..planning.money.offers import Market, offers
+from ..planning.money.offer import Market
+from ..planning.money.offers import offers
 from ..precision.catalog import known_policies, known_variants
 from ..workload.families.tables import dataset_table
 from ..workload.resolve import known_models, search_models

@@ -18,7 +18,7 @@ from ...planning.decision.api import plan
 from ...planning.decision.candidate import Candidate
 from ...planning.decision.limits import Limits
 from ...planning.decision.result import Plan
-from ...planning.money.offers import Market
+from ...planning.money.offer import Market
 from ...planning.run.checkpoints import checkpoint_bytes
 from ...planning.run.duration import expected_duration_s, probability_within, total_s
 from ...planning.run.settings import compilation_s, default_settings

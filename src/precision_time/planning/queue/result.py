@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ...predict.prediction import Interval
-from ...rendering import TEXT_WIDTH, new_table, plain_text
+from ...render.blocks import TEXT_WIDTH
+from ...render.terminal import new_table, plain_text
 from ...units import format_duration
 from .objectives import FAIRNESS, MAKESPAN, OBJECTIVES
 from .pools import Pool

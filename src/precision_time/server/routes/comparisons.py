@@ -10,8 +10,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from ...errors import ConfigError, shown
-from ...predict.prediction import Prediction
-from ...predict.predictions import Skipped
+from ...predict.prediction import Prediction, Skipped
 from ..bodies import json_object, json_response
 from ..combinations import Asked, combinations_of_call
 from ..long_functions import answers_of

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from anyio import to_thread
 from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ...planning.layouts.drawing import draw_step
+from ...planning.layouts.drawing import step_drawing
 from ...predict.prediction import Interval, Prediction
 from ...request.request import Request
 from ..bodies import json_object, json_response
@@ -114,5 +112,4 @@ async def draw(request: HttpRequest, service: ServiceDependency) -> Response:
 
 
 def _drawn(asked: Request, found: Prediction) -> Response:
-    drawing: dict[str, Any] = draw_step(asked.resolve(), found).to_dict()
-    return json_response(drawing)
+    return json_response(step_drawing(asked.resolve(), found))
