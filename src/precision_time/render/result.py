@@ -37,7 +37,8 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready dictionary; keys are the field names."""
-        return to_plain(self) | {name: getattr(self, name) for name in self.DERIVED}
+        fields: dict[str, Any] = to_plain(self)
+        return fields | {name: getattr(self, name) for name in self.DERIVED}
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Self:

@@ -33,7 +33,7 @@ _Shares = tuple[tuple[str, int], ...]
 """Kinds of bars, and how many of _STEPS steps of a pixel each fills."""
 
 
-class Span(Protocol):
+class LaneBar(Protocol):
     """A bar of a lane."""
 
     @property
@@ -70,7 +70,7 @@ class Colors:
 
 
 def lanes(
-    charts: Sequence[tuple[str, Mapping[str, Sequence[Span]]]], colors: Colors, *, end_s: float, title: str
+    charts: Sequence[tuple[str, Mapping[str, Sequence[LaneBar]]]], colors: Colors, *, end_s: float, title: str
 ) -> str:
     """Lanes of bars over time.
 
@@ -184,7 +184,7 @@ def _legend(kinds: Iterable[str], top: float, colors: Colors) -> tuple[list[str]
     return parts, int(y + 30)
 
 
-def _lane(label: str, spans: Sequence[Span], top: float, end_s: float, colors: Colors) -> Iterator[str]:
+def _lane(label: str, spans: Sequence[LaneBar], top: float, end_s: float, colors: Colors) -> Iterator[str]:
     """One row of bars with its label."""
     scale = (_WIDTH - _LEFT - _RIGHT) / end_s
     yield _text(_LEFT - 8, top + _LANE - 7, label, "label")
@@ -199,7 +199,7 @@ def _lane(label: str, spans: Sequence[Span], top: float, end_s: float, colors: C
         yield _rectangle(_LEFT + span.start_s * scale, top, seconds * scale, colors[span.kind], tip)
 
 
-def _by_pixel(spans: Sequence[Span], scale: float) -> Iterator[tuple[int, int, _Shares]]:
+def _by_pixel(spans: Sequence[LaneBar], scale: float) -> Iterator[tuple[int, int, _Shares]]:
     """First pixel, number of pixels and shares of the kinds of bars, by stretches of equal shares."""
     pixels: dict[int, dict[str, float]] = {}
     for span in spans:

@@ -119,7 +119,7 @@ def scatter(
     if len(points) < 2:  # noqa: PLR2004
         return []
     columns = min(_PLOT_COLUMNS, width - 14)
-    xs, ys = ([math.log(point[place]) for point in points] for place in (1, 2))
+    xs, ys = [math.log(x) for _, x, _ in points], [math.log(y) for _, _, y in points]
     wide, high = max(xs) - min(xs), max(ys) - min(ys)
     grid = [[" "] * columns for _ in range(_PLOT_ROWS)]
     for (mark, *_), x, y in reversed([*zip(points, xs, ys, strict=True)]):
