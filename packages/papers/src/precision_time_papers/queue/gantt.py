@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from precision_time.io import write_atomically
-from precision_time.render.blocks import Drawing, Text
+from precision_time.render.blocks import Block, Drawing, Text
 from precision_time.render.html import page_of_blocks
 from precision_time.render.picture import SETTINGS, check_picture, require_matplotlib
 from precision_time.render.table import Table
@@ -44,7 +44,7 @@ def write_page(plan: Schedule, path: Path) -> None:
     svg = _drawn(plan, "svg").decode("utf-8")
     heads = ("job", "runs on", "precision", "start", "end", "deadline", "P(met)", "why")
     table = Table(columns=heads, rows=tuple(_cells(plan, job) for job in plan.in_order))
-    blocks = (Drawing(svg[svg.index("<svg") :]), *map(Text, plan.headline()), table)
+    blocks: list[Block] = [Drawing(svg[svg.index("<svg") :]), *map(Text, plan.headline()), table]
     write_atomically(path, page_of_blocks("Plan of a queue", blocks))
 
 
