@@ -14,7 +14,8 @@ import typer
 from pydantic.fields import FieldInfo
 
 from ..errors import ConfigError, PrecisionTimeError
-from ..predict.predictions import Skipped, plain_fields
+from ..predict.prediction import Skipped
+from ..predict.predictions import plain_fields
 from ..request.fields import Option, plain_type
 from ..request.files import is_request_file, read_jobs
 from ..request.request import Request

@@ -11,7 +11,7 @@ from ..client.remote import chosen
 from ..planning.run.schema import RunOptions
 from ..request.sweep import PHASES, RUN
 from .options import NOTHING_FITS, JsonOption, ModelArgument, output_file
-from .output import message, progress, write_json, write_renderable
+from .output import message, progress, write_result
 from .request_options import PREFIX, request_and_others, request_options
 
 EXAMPLES = """\b
@@ -42,7 +42,6 @@ def run(
     with 3 where the job does not fit in memory.
     """
     from ..planning.run.api import run_of
-    from ..planning.run.page import render
 
     if plot is not None:
         from ..planning.run.picture import KINDS, write_picture
@@ -57,10 +56,7 @@ def run(
     with progress(f"Predicting {model}"):
         answer = run_of if (server := chosen()) is None else server.run_of
         found = answer(request, options, in_file.get(PHASES))
-    if json_output:
-        write_json(found.to_dict())
-    else:
-        write_renderable(render(found))
+    write_result(found, json_output=json_output)
     if plot is not None:
         write_picture(found, plot)
         message(f"Wrote {plot}")

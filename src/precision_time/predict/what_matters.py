@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,8 +21,10 @@ from ..learn.artifact import TrainedPredictor, chosen_predictor
 from ..learn.priced import predict_step_times
 from ..request.request import Request
 from .method import method_seconds
-from .prediction import Prediction
 from .remedies import at_layout, needed_bytes
+
+if TYPE_CHECKING:
+    from .prediction import Prediction
 
 _SIZES = ("seq_len", "image_size")
 """Fields that change the model itself."""

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, Validat
 
 from precision_time.errors import ConfigError, shown
 from precision_time.hardware.device_table import canonical_device
-from precision_time.planning.money.offers import Offer
+from precision_time.planning.money.offer import Offer
 from precision_time.request.fields import MAX_COUNT, MAX_VALUE, NUMBER, PositiveNumber, values_of
 from precision_time.request.schema import request_fields
 from precision_time.request.validation import config_error

@@ -27,7 +27,7 @@ from ...request.schema import ALIASES, RUN_LENGTHS, request_fields
 from ...request.signature import takes_request_fields
 from ...request.sweep import axes_of
 from ...workload.workload import Workload
-from ..money.offers import Offer
+from ..money.offer import Offer
 from ..money.reading import read_prices
 from ..run.schema import RunOptions
 from .break_evens import break_evens

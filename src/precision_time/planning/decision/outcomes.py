@@ -21,7 +21,7 @@ from ...request.request import Request
 from ..energy.energy import J_PER_KWH, run_energy
 from ..energy.grid import Intensity, known_intensities
 from ..energy.pue import pue_of
-from ..money.offers import Market, Offer
+from ..money.offer import Market, Offer
 from ..run.api import settings_of
 from ..run.checkpoints import checkpoint_bytes
 from ..run.duration import TERMS, expected_duration_s, probability_within, total_s
