@@ -217,13 +217,13 @@ def list_block(name: str) -> str:
 
 def _request_table() -> str:
     """The fields of a request with their options, meaning and defaults."""
-    from precision_time.request.schema import option_of, request_fields
+    from precision_time.request.schema import request_fields
 
     lines = ["| field | option | meaning | default |", "|---|---|---|---|"]
     for name, info in request_fields():
-        if (option := option_of(info)) is None:
+        if (option := info.option) is None:
             continue
-        value = info.get_default(call_default_factory=True)
+        value = info.default
         flags = option.flags
         if not any(flag.startswith("--") for flag in flags):
             flags = (f"--{name.replace('_', '-')}", *flags)

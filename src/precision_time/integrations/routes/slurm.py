@@ -13,7 +13,6 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from ...errors import ConfigError, shown
-from ...request.validation import config_error
 from ...server.routing import (
     PROBLEMS,
     ServiceDependency,
@@ -25,6 +24,7 @@ from ...server.routing import (
     json_object,
     json_response,
 )
+from ...server.validation import config_error
 from ..commands.shell import MOST_CHARACTERS
 from ..slurm.limits import MARGIN, MOST_MARGIN, QUANTILE
 from ..slurm.service import ServedLimit, served_limit
