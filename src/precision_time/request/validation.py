@@ -121,7 +121,7 @@ class Field:
 
 def _rule_of_number(value: Any, kind: type, bounds: Sequence[Meta]) -> tuple[str, str]:
     try:
-        number = msgspec.convert(value, kind, strict=False)
+        number: float = msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError:
         number = math.nan
     if not math.isfinite(number):
@@ -141,6 +141,11 @@ def _rule_of_number(value: Any, kind: type, bounds: Sequence[Meta]) -> tuple[str
     return f"at most {most:,}", "check the number"
 
 
+def _is_of_class(annotation: Any) -> bool:
+    origin: Any = get_origin(annotation)
+    return origin is ClassVar
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Fields:
     """Values of the fields that a class declares: checked, unchangeable, and it is known which were given.
@@ -157,7 +162,7 @@ class Fields:
         own = {
             name: Field.of(name, annotation, cls.__dict__.get(name, REQUIRED))
             for name, annotation in inspect.get_annotations(cls, eval_str=True).items()
-            if get_origin(annotation) is not ClassVar
+            if not _is_of_class(annotation)
         }
         cls.model_fields = {**cls.model_fields, **own}
         for name, field in own.items():

@@ -14,6 +14,7 @@ from precision_time.planning.money.offers import Offer
 from precision_time.request.fields import LEAST_VALUE, MAX_COUNT, MAX_VALUE, NUMBER, TOTAL
 from precision_time.request.schema import request_fields
 from precision_time.request.sweep import values_of
+from precision_time.request.validation import Fields
 
 from .validation import config_error
 
@@ -151,7 +152,9 @@ class LayoutArguments(_Arguments):
 
 
 def parted(
-    fields: Mapping[str, Any], arguments: type[BaseModel], refused: Mapping[str, str] = REFUSED_ARGUMENTS
+    fields: Mapping[str, Any],
+    arguments: type[BaseModel] | type[Fields],
+    refused: Mapping[str, str] = REFUSED_ARGUMENTS,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a call says of the arguments, and the rest, which is of the job.
 
