@@ -215,8 +215,8 @@ def _numbers(given: Any) -> list[int] | None:
     """
     if given is None:
         return None
-    from ..request.fields import values_of
     from ..request.schema import request_fields
+    from ..request.sweep import values_of
 
     if isinstance(given, int):
         return [given]

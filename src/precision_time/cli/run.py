@@ -50,7 +50,7 @@ def run(
         check_picture(plot, kinds=KINDS)
     stated = {name: fields.pop(name) for name in RunOptions.model_fields if name in fields}
     request, in_file = request_and_others(model, fields, (PHASES, RUN))
-    of_file = RunOptions.of(in_file.get(RUN) or {}).model_dump(exclude_unset=True)
+    of_file = RunOptions.of(in_file.get(RUN) or {}).given()
     given = {name: value for name, value in stated.items() if value is not None}
     options = RunOptions.of({**of_file, **given}, prefix=PREFIX)
     with progress(f"Predicting {model}"):

@@ -104,7 +104,7 @@ def completed(job: Job, request: RequestFields, found: Diagnostics, *, named_onl
     job = with_lengths(
         job,
         request,
-        lambda length: workload_of(request.model_copy(update={"seq_len": length}), named_only=named_only),
+        lambda length: workload_of(request.changed(seq_len=length), named_only=named_only),
         found,
     )
     check_group(job)
@@ -135,7 +135,7 @@ def workload_of(request: RequestFields, *, named_only: bool = False) -> Workload
             "generate_tokens": None,
             "group_size": None,
         }
-        return workload_of(request.model_copy(update={**plain, **changes}), named_only=named_only)
+        return workload_of(request.changed(**{**plain, **changes}), named_only=named_only)
 
     return with_method(workload, request, load)
 

@@ -235,7 +235,7 @@ def _runs(
         for name in ("instances", "devices")
     )
     spot = market is Market.SPOT
-    stated = options.model_copy(update={"spot": spot} | ({} if spot else {"reclaim_rate": None}))
+    stated = options.changed(spot=spot, **({} if spot else {"reclaim_rate": None}))
     usual = settings_of(stated, compiler, instances.astype(float), step_s)
     common: dict[str, Any] = {"hosts": instances, "settings": _under(usual, scenario)}
     terms = expected_duration_s(step_s, steps, gpus, size, **common)
