@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_time.cost.job import Job, JobGroup, Stack, TimingScope, group_of_jobs
+from precision_time.cost.job import Job, JobGroup, TimingScope, group_of_jobs
 from precision_time.cost.memory import (
     memory_by_stage,
     memory_of,
@@ -20,7 +20,7 @@ from precision_time.cost.memory import (
     total_bytes,
 )
 from precision_time.cost.memory.parts import _span_of_layers, _split_by_tensor_parallelism
-from precision_time.cost.stacks import get_stack_profile
+from precision_time.cost.stacks import Stack, get_stack_profile
 from precision_time.hardware.catalog import get_cluster
 from precision_time.parallel.layout import Checkpointing, Layout, Offload, PipelineSchedule
 from precision_time.precision.catalog import get_policy

@@ -219,7 +219,7 @@ class SavedReader:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class ModelPart:
     """Parameters of a part of the model, and what it keeps where nothing is recomputed."""
 
     dense: Number = 0.0
@@ -235,7 +235,7 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Layer(Part):
+class Layer(ModelPart):
     """One layer, and what it keeps where some of it is recomputed."""
 
     products: SavedBytes
@@ -256,7 +256,7 @@ class ModelParts:
     num_layers: float
     leading: float
     """Layers of another kind that stand before the others; 0 where all are equal or kinds take turns."""
-    before: Part
+    before: ModelPart
     """Embeddings, stem."""
     layer: Layer
     """The mean layer."""
@@ -264,7 +264,7 @@ class ModelParts:
     """A leading layer and one of the others, where there are leading ones."""
     union: tuple[float, float]
     """`shapes` and `expert_shapes` of a stage with both kinds."""
-    after: Part
+    after: ModelPart
     """Final norm and head, without the logits."""
     tied: float
     """Elements of a table that the head shares with the embedding: a last stage holds its own copy."""
@@ -373,8 +373,8 @@ def model_parts(
             expert_shapes=_elements(shapes, experts=True),
         )
 
-    def part(span: range) -> Part:
-        return Part(**_parameters(nodes, span, 1.0, frozen_scale), saved=reader.saved(span, 1.0))
+    def part(span: range) -> ModelPart:
+        return ModelPart(**_parameters(nodes, span, 1.0, frozen_scale), saved=reader.saved(span, 1.0))
 
     leading = _leading_layers(nodes, body)
     counts = [float(nodes[span.start].repeat) for span in leading]

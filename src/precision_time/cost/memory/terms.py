@@ -26,9 +26,9 @@ from ...parallel.schedules.registry import schedule_of
 from ...precision.policy import DType, PrecisionPolicy
 from ...workload.packing import PACKED_BYTES
 from ..constants import constants
-from ..job import JobGroup, Stack
+from ..job import JobGroup
 from ..optimizer import state_bytes, states_per_param
-from ..stacks import kind_of_stack
+from ..stacks import Stack, kind_of_stack
 from .parts import Layer, ModelParts, SavedBytes, model_parts
 
 _COMPILERS = frozenset({"inductor", "xla", "torchscript"})
