@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from precision_time.cost.job import Job, Stack, group_of_jobs
+from precision_time.cost.job import Job, group_of_jobs
+from precision_time.cost.stacks import Stack
 from precision_time.cost.step import price
 from precision_time.errors import NotFittedError
 from precision_time.hardware.catalog import get_cluster

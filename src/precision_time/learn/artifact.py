@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from .. import __version__
 from ..array_file import mapped, packed, unpacked
 from ..corpus.measurement import Measurement
-from ..cost.job import Stack
+from ..cost.stacks import Stack
 from ..errors import NotFittedError
 from ..io import read_input, read_input_bytes, write_atomically
 from .calibration.process import Process

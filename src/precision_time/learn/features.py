@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Same
-from ..cost.job import JobGroup, Stack, TimingScope
+from ..cost.job import JobGroup, TimingScope
 from ..cost.roofline import KIND, WIDTHS, peak_flops_per_s
-from ..cost.stacks import kind_names, kind_of_stack, suite_names
+from ..cost.stacks import Stack, kind_names, kind_of_stack, suite_names
 from ..cost.step import StepCosts
 from ..hardware.device import Cluster
 from ..parallel.layout import Checkpointing, ContextMethod, Layout, Offload

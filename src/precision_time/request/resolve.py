@@ -13,8 +13,9 @@ from typing import Any
 from ..barrier import is_data_only
 from ..cost.constants import constants
 from ..cost.input import SYNTHETIC
-from ..cost.job import Job, Stack
+from ..cost.job import Job
 from ..cost.stacks import (
+    Stack,
     StackProfile,
     framework_profile,
     get_stack_profile,

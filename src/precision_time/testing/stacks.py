@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..cost.constants import constants
-from ..cost.memory.states import framework_memory
+from ..cost.memory import framework_memory
 from ..cost.stacks import get_stack_profile, kind_of_stack
 from ..learn.artifact import shipped_predictor
 from ..learn.features import COMPILERS

@@ -2,6 +2,7 @@
 
 from .terms import (
     StageMemory,
+    framework_memory,
     memory_by_stage,
     memory_of,
     memory_of_stages,
@@ -12,6 +13,7 @@ from .terms import (
 
 __all__ = [
     "StageMemory",
+    "framework_memory",
     "memory_by_stage",
     "memory_of",
     "memory_of_stages",

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...arrays import Ints
 from ...cost.input import SYNTHETIC
-from ...cost.job import Stack
+from ...cost.stacks import Stack
 from ...diagnostics import Diagnostics, Severity, texts_of
 from ...errors import ConfigError, PrecisionTimeError, shown
 from ...hardware.catalog import Custom, get_device, load_custom
