@@ -237,9 +237,7 @@ def _size_text(size: Any) -> str:
     return size if plain else json.dumps(size)
 
 
-def _parameter(
-    name: str, info: Field, option: Option, *, several: bool, section: str
-) -> inspect.Parameter:
+def _parameter(name: str, info: Field, option: Option, *, several: bool, section: str) -> inspect.Parameter:
     kind = plain_type(info.annotation)
     precisions = several and name == "precision"
     text = _SEVERAL_PRECISIONS if precisions else option.help
