@@ -121,10 +121,10 @@ class Field:
 
 def _rule_of_number(value: Any, kind: type, bounds: Sequence[Meta]) -> tuple[str, str]:
     try:
-        number: float = msgspec.convert(value, kind, strict=False)
+        number: float = msgspec.convert(value, kind, strict=False)  # an int may be too large for a float
     except msgspec.ValidationError:
         number = math.nan
-    if not math.isfinite(number):
+    if isinstance(number, float) and not math.isfinite(number):
         return ("a whole number" if kind is int else "a finite number"), "{}=1 or more"
     for bound in bounds:
         least = bound.ge

@@ -1,8 +1,8 @@
 """Bytes that a training step needs on one device, as named terms: states, activations, buffers."""
 
+from .framework import framework_memory
 from .terms import (
     StageMemory,
-    framework_memory,
     memory_by_stage,
     memory_of,
     memory_of_stages,

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
-from ...arrays import Bools, Floats, Number, Same
+from ...arrays import Floats, Number, Same, flag_of, least, most, where
 from ...hardware.device import Cluster
 from ...parallel.layout import Checkpointing, Layout, Offload, PipelineSchedule, layers_of_stages
 from ...parallel.schedules.registry import schedule_of
@@ -28,7 +28,8 @@ from ...workload.packing import PACKED_BYTES
 from ..constants import constants
 from ..job import JobGroup
 from ..optimizer import state_bytes, states_per_param
-from ..stacks import Stack, kind_of_stack
+from ..stacks import Stack
+from .framework import FrameworkMemory, framework_memory
 from .parts import Layer, ModelParts, SavedBytes, model_parts
 
 _COMPILERS = frozenset({"inductor", "xla", "torchscript"})
@@ -39,79 +40,6 @@ _FP32_BYTES = 4.0
 _TINY = 1e-300
 _ORIENTATIONS = 2.0
 """An fp8 weight is kept as it is and transposed (Transformer Engine)."""
-
-
-def _flag(condition: bool | Bools) -> Number:
-    """1 where a condition holds, else 0."""
-    return condition.astype(np.float64) if isinstance(condition, np.ndarray) else float(condition)
-
-
-def _where(flag: Number, then: Number, otherwise: Number) -> Number:
-    """`np.where`, without its cost where there is one layout."""
-    if isinstance(flag, np.ndarray):
-        return np.where(flag, then, otherwise)
-    return then if flag else otherwise
-
-
-def _least(one: Number, other: Number) -> Number:
-    """`np.minimum`, as `_where`."""
-    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        return np.minimum(one, other)
-    return min(one, other)
-
-
-def _most(one: Number, other: Number) -> Number:
-    """`np.maximum`, as `_where`."""
-    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        return np.maximum(one, other)
-    return max(one, other)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FrameworkMemory:
-    """What a stack holds besides what the mathematics needs; `cost/data/memory.toml` explains each field."""
-
-    splits_residual: bool
-    selective: str
-    loss_bytes: float
-    split_loss_bytes: float
-    fused_loss_from: float
-    fused_loss_bytes: float
-    loss_needs_compiler: bool
-    shard_is_master: bool
-    fp32_gradients: bool
-    step_bytes: float
-    copies_gradients: bool
-    most_gradient_bytes: float
-    bucket_elems: float
-    pipeline_communicators: int
-    fragmentation: float
-    fused_norms_from: float
-    keeps_stage_outputs: bool
-    placeholder_gradients_from: float
-    fp8_weight_copies: bool
-    fp8_saves_fp8: bool
-
-    def logit_bytes(self, compiled: bool, year: float, split: Number) -> Number:
-        """Bytes per entry of the logits at the peak of the loss, for 16-bit logits, split or not."""
-        if (compiled or not self.loss_needs_compiler) and 0.0 < self.fused_loss_from <= year:
-            return self.fused_loss_bytes
-        return _where(split, self.split_loss_bytes, self.loss_bytes)
-
-
-@cache
-def _of_profile(profile: str) -> FrameworkMemory:
-    tables: Mapping[str, Mapping[str, Any]] = constants("memory")["framework"]
-    named = (profile, kind_of_stack(profile))
-    found = (table for name in named for table in tables.values() if name in table.get("stacks", ()))
-    own = next(found, {})
-    fields = {**tables["default"], **own}
-    return FrameworkMemory(**{name: fields[name] for name in FrameworkMemory.__dataclass_fields__})
-
-
-def framework_memory(stack: Stack) -> FrameworkMemory:
-    """How a stack uses memory; as plain PyTorch does where the data do not name its profile."""
-    return _of_profile(stack.profile)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -511,15 +439,15 @@ def _bytes_per_sample(
     parts: ModelParts, layer: Layer, layout: _Layouts, stages: _Stages, policy: PrecisionPolicy, stack: Stack
 ) -> _BytesPerSample:
     framework = framework_memory(stack)
-    splits_residual = _most(layout.sequence_parallel, float(framework.splits_residual))
+    splits_residual = most(layout.sequence_parallel, float(framework.splits_residual))
     real = float(constants("memory")["unpadded_share"]) if stack.unpadded_sequences else 1.0
-    of_whole = _where(splits_residual, layout.tp, 1.0)
+    of_whole = where(splits_residual, layout.tp, 1.0)
 
     def here(saved: SavedBytes) -> Number:
         return (saved.split / layout.tp + saved.whole / of_whole) * real / layout.cp
 
     kept, again = _recomputed(parts, layer, layout, framework)
-    is_split = _flag(layout.tp > 1)
+    is_split = flag_of(layout.tp > 1)
     per_logit = framework.logit_bytes(stack.compiler in _COMPILERS, stack.framework_year, is_split)
     per_logit += max(policy.activation.num_bytes - _NARROW_BYTES, 0.0)
     elems = parts.logits / (layout.tp * layout.cp) * stages.last
@@ -549,21 +477,21 @@ def _recomputed(
     # A layer keeps its input instead, if that is less: of convolutions in place it may be all there is.
     share = layout.recomputed_share
     split = (1.0 - share) * whole.split
-    unsplit = share * _least(parts.boundary, whole.total) + (1.0 - share) * whole.whole
-    dropped = 1.0 - (split + unsplit) / _most(whole.total, 1.0)
-    again = _least(parts.num_layers * _most(dropped, 0.0), 1.0)
+    unsplit = share * least(parts.boundary, whole.total) + (1.0 - share) * whole.whole
+    dropped = 1.0 - (split + unsplit) / most(whole.total, 1.0)
+    again = least(parts.num_layers * most(dropped, 0.0), 1.0)
     selective = layout.selective
 
     def of(full_value: Number, selective_value: Number, value: Number) -> Number:
-        return _where(full, full_value, _where(selective, selective_value, value))
+        return where(full, full_value, where(selective, selective_value, value))
 
     return (
         SavedBytes(
             split=of(split, selected.split, whole.split), whole=of(unsplit, selected.whole, whole.whole)
         ),
         SavedBytes(
-            split=of(again * whole.split, _most(whole.split - selected.split, 0.0), 0.0),
-            whole=of(again * whole.whole, _most(whole.whole - selected.whole, 0.0), 0.0),
+            split=of(again * whole.split, most(whole.split - selected.split, 0.0), 0.0),
+            whole=of(again * whole.whole, most(whole.whole - selected.whole, 0.0), 0.0),
         ),
     )
 
@@ -628,34 +556,34 @@ def _states(
     """Named bytes of parameters, gradients, optimizer states and engine buffers on one device."""
     zero, trained = layout.zero_stage, local.dense + local.experts
     shared = local.dense / layout.shards + local.experts / layout.expert_shards
-    by_states, by_gradients, fully = (_flag(zero >= stage) for stage in (1, 2, _FULLY_SHARDED))
+    by_states, by_gradients, fully = (flag_of(zero >= stage) for stage in (1, 2, _FULLY_SHARDED))
     master = policy.master.num_bytes if policy.master is not None else 0.0
     shard_is_master = fully * (framework.shard_is_master and policy.master is not None)
-    param = _where(shard_is_master, master, policy.param.num_bytes)
-    grad = _where(shard_is_master, _most(policy.grad.num_bytes, param), policy.grad.num_bytes)
-    grad = _least(grad, framework.most_gradient_bytes)
+    param = where(shard_is_master, master, policy.param.num_bytes)
+    grad = where(shard_is_master, most(policy.grad.num_bytes, param), policy.grad.num_bytes)
+    grad = least(grad, framework.most_gradient_bytes)
     kept = 1.0 - fully * layout.offloads_parameters
     on_device = 1.0 - layout.offloads
-    frozen = _frozen_bytes(local, policy) / _where(fully, layout.shards, 1.0)
-    experts = local.experts / _where(fully, layout.expert_shards, 1.0)
+    frozen = _frozen_bytes(local, policy) / where(fully, layout.shards, 1.0)
+    experts = local.experts / where(fully, layout.expert_shards, 1.0)
     narrow = framework.fp32_gradients and policy.grad.num_bytes < _FP32_BYTES
     # DeepSpeed sums bfloat16 gradients into a whole fp32 copy, fp16 ones into a copy of the shard alone.
     accumulated = _FP32_BYTES if narrow and policy.grad is DType.BF16 else 0.0
     fp32_copy = _FP32_BYTES if narrow and not accumulated else 0.0
-    outside = np.round(_least(local.root, trained) / _most(trained, _TINY), 6)
+    outside = np.round(least(local.root, trained) / most(trained, _TINY), 6)
     inside = states_per_param(optimizer)
     per_param = inside + outside * (states_per_param(optimizer, 1.0) - inside)
     states = per_param * state_bytes(optimizer, policy) + fp32_copy
-    sharded = _where(by_states, shared, trained)
-    gathers = fully * _flag(layout.shards > 1)
+    sharded = where(by_states, shared, trained)
+    gathers = fully * flag_of(layout.shards > 1)
     return {
-        "parameters": ((_where(fully, shared, trained) - experts) * param + frozen) * kept,
+        "parameters": ((where(fully, shared, trained) - experts) * param + frozen) * kept,
         "expert_parameters": experts * param * kept,
         "cast_weights": _cast_bytes(local, policy, framework) * (1.0 - fully)
         + local.unpacked * policy.activation.num_bytes,
-        "gradients": _where(by_gradients, shared * on_device, trained) * (grad + accumulated),
+        "gradients": where(by_gradients, shared * on_device, trained) * (grad + accumulated),
         "gradient_buckets": _bucket_bytes(trained, layout, policy, framework),
-        "master_weights": sharded * _where(shard_is_master, 0.0, master) * on_device,
+        "master_weights": sharded * where(shard_is_master, 0.0, master) * on_device,
         "optimizer_states": sharded * states * on_device,
         "gathered": _gathered_bytes(local, layout, policy) * gathers,
     }
@@ -668,7 +596,7 @@ def _update_bytes(
     per_param = framework.step_bytes if fused else max(framework.step_bytes, _FP32_BYTES)
     shared = local.dense / layout.shards + local.experts / layout.expert_shards
     return (
-        _where(_flag(layout.zero_stage >= 1), shared, local.dense + local.experts)
+        where(flag_of(layout.zero_stage >= 1), shared, local.dense + local.experts)
         * per_param
         * (1.0 - layout.offloads)
     )
@@ -689,10 +617,10 @@ def _framework_bytes(layout: _Layouts, cluster: Cluster, year: float, pipeline_c
     per_sm = float(data["context_bytes_per_sm" if lazy else "eager_context_bytes_per_sm"])
     fixed = float(data["context_bytes"]) + per_sm * min(cluster.device.sm_count, float(data["most_sms"]))
     fixed += float(data["workspace_bytes"])
-    axes = sum(_flag(degree > 1) for degree in (layout.dp, layout.tp, layout.pp, layout.cp, layout.ep))
+    axes = sum(flag_of(degree > 1) for degree in (layout.dp, layout.tp, layout.pp, layout.cp, layout.ep))
     rate = cluster.intra_node.bandwidth_bytes_per_s / float(data["communicator_link_bytes_per_s"])
     buffers = max(min(rate, 1.0) * data["communicator_bytes"], data["least_communicator_bytes"])
-    return fixed + (axes + pipeline_communicators * _flag(layout.pp > 1)) * float(buffers)
+    return fixed + (axes + pipeline_communicators * flag_of(layout.pp > 1)) * float(buffers)
 
 
 def _frozen_bytes(local: _LocalElements, policy: PrecisionPolicy) -> Number:
@@ -707,7 +635,7 @@ def _cast_bytes(local: _LocalElements, policy: PrecisionPolicy, framework: Frame
 
     Autocast keeps them until the backward pass has used them; under ZeRO 3 only gathered units have any.
     """
-    trained = _most(local.products - local.frozen, 0.0)
+    trained = most(local.products - local.frozen, 0.0)
     if policy.fp8_recipe and framework.fp8_weight_copies:
         return trained * policy.matmul.num_bytes * _ORIENTATIONS
     if policy.autocast and policy.activation.num_bytes < policy.param.num_bytes:
@@ -719,10 +647,10 @@ def _bucket_bytes(
     trained: Number, layout: _Layouts, policy: PrecisionPolicy, framework: FrameworkMemory
 ) -> Number:
     """Buffers from which gradients are exchanged: all of them again under DDP, fixed ones in DeepSpeed."""
-    sharded = _flag(layout.zero_stage >= 1)
+    sharded = flag_of(layout.zero_stage >= 1)
     if framework.bucket_elems:
         # ZeRO reduces and gathers through a bucket each; plain data parallelism only reduces.
-        elems = _least(_where(sharded, framework.bucket_elems, framework.bucket_elems / 2.0), trained)
+        elems = least(where(sharded, framework.bucket_elems, framework.bucket_elems / 2.0), trained)
     else:
         elems = trained * (1.0 - sharded) * framework.copies_gradients
     return elems * policy.reduce.num_bytes * layout.exchanges
@@ -736,9 +664,9 @@ def _gathered_bytes(local: _LocalElements, layout: _Layouts, policy: PrecisionPo
     width = min(policy.param.num_bytes, policy.activation.num_bytes)
     units = 1.0 + layout.prefetch
     whole = local.dense + local.experts + local.frozen
-    gathered = _where(layout.reshards, local.root + local.unit * units, whole)
-    packed = _where(layout.reshards, local.packed_unit * units, local.packed)
+    gathered = where(layout.reshards, local.root + local.unit * units, whole)
+    packed = where(layout.reshards, local.packed_unit * units, local.packed)
     reduced = policy.reduce.num_bytes if policy.reduce.num_bytes != width else 0.0
-    trained_share = 1.0 - local.frozen / _most(whole, 1.0)
+    trained_share = 1.0 - local.frozen / most(whole, 1.0)
     gradients = (local.unit * (width + reduced) + local.head * width) * trained_share
     return (gathered - packed) * width + packed * PACKED_BYTES + gradients

@@ -146,8 +146,9 @@ class _Kind:
         if self.resources is not None and self.node is not None:
             return replace(self.resources, nodes=(self.node,) * count).cluster()
         assert self.cluster is not None
-        devices = int(self.cluster.devices_per_node) * count
-        return replace(self.cluster, num_nodes=count, num_devices=devices)
+        sizes = {"num_nodes": count, "num_devices": int(self.cluster.devices_per_node) * count}
+        proxy = self.cluster.reference
+        return replace(self.cluster, **sizes, reference=None if proxy is None else replace(proxy, **sizes))
 
 
 def _kinds(request: PredictDDLRequest) -> Iterator[tuple[int, _Kind]]:
