@@ -134,6 +134,10 @@ def _order(kind: KindOfServer) -> tuple[bool, float, str]:
     return not kind.meets, kind.found.servers if kind.meets else kind.found.high_s, kind.device
 
 
+def _of_servers(cluster: Cluster, count: int) -> Cluster:
+    return replace(cluster, num_nodes=count, num_devices=int(cluster.devices_per_node) * count)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Kind:
     """Makes a cluster of so many servers of one kind."""
@@ -146,9 +150,9 @@ class _Kind:
         if self.resources is not None and self.node is not None:
             return replace(self.resources, nodes=(self.node,) * count).cluster()
         assert self.cluster is not None
-        sizes = {"num_nodes": count, "num_devices": int(self.cluster.devices_per_node) * count}
         proxy = self.cluster.reference
-        return replace(self.cluster, **sizes, reference=None if proxy is None else replace(proxy, **sizes))
+        reference = None if proxy is None else _of_servers(proxy, count)
+        return replace(_of_servers(self.cluster, count), reference=reference)
 
 
 def _kinds(request: PredictDDLRequest) -> Iterator[tuple[int, _Kind]]:
