@@ -14,9 +14,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from conftest import MOST_S, slow_tests
 
 import unit
+from unit import MOST_S, slow_tests
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = sorted(
@@ -137,7 +137,7 @@ def test_a_skip_on_ci_fails_the_run_unless_it_is_allowed_there(
     tests = [f"def test_{number}(): pytest.skip({why!r})" for number, why in enumerate(skipped)]
     planted = tmp_path / "test_planted.py"
     planted.write_text("\n".join(["import pytest", "def test_it(): pass", *tests]))
-    environment = {**os.environ, "CI": "true"}
+    environment = {**os.environ, "CI": "true", "PYTHONPATH": str(ROOT / "scripts")}
     environment.pop("PRECISION_TIME_SLOW_TESTS", None)
     done = subprocess.run(
         [*unit.PYTEST, "--rootdir", tmp_path, planted],
@@ -164,6 +164,16 @@ def test_a_total_of_all_parts(capfd) -> None:
     assert unit.run_parts({"one": good, "two": bad}, 1) == 1
     printed = capfd.readouterr().out
     assert "\n17 passed, 3 failed, 3 skipped\ntwo ended with 1\n" in printed
+
+
+@pytest.mark.parametrize(
+    ("again", "code"), [("1 passed in 3s", 0), ("too slow: b: 20.0 CPU-seconds, 3 x", 1)]
+)
+def test_a_slow_test_is_one_that_is_slow_twice(monkeypatch, capfd, again: str, code: int) -> None:
+    monkeypatch.setattr(unit, "PYTEST", (sys.executable, "-c", f"print({again!r})"))
+    slow = command("too slow: a::b[c]: 12.1 CPU-seconds, 3 x 1.0 are allowed\n1 passed in 13s", 0)
+    assert unit.run_parts({"one": slow}, 1) == code
+    assert capfd.readouterr().out.endswith(f"skipped\n{again}\n" if code else "skipped\n")
 
 
 @pytest.mark.parametrize(

@@ -92,13 +92,8 @@ class Field:
         except ConfigError:
             raise
         except (ValueError, msgspec.ValidationError) as error:
-            name = spelled or self.name
             rule, remedy = self._rule(value, error)
-            shown = str(given) if as_text else repr(given)
-            shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
-            raise ConfigError(
-                f"{name}={shown} is invalid: it must be {rule}. To fix: {remedy.replace('{}', name)}."
-            ) from None
+            raise broken(spelled or self.name, given, rule, remedy, as_text=as_text) from None
 
     def _rule(self, value: Any, error: Exception) -> tuple[str, str]:
         """The rule that a value breaks and the remedy, in which `{}` stands for the field."""
@@ -127,17 +122,62 @@ def _rule_of_number(value: Any, kind: type, bounds: Sequence[Meta]) -> tuple[str
     if isinstance(number, float) and not math.isfinite(number):
         return ("a whole number" if kind is int else "a finite number"), "{}=1 or more"
     for bound in bounds:
-        least = bound.ge
-        if least is not None and number < least:
-            if 0 < least < 1:
-                return f"a number above 0, {least:g} or more", "{}=1 or more"
-            whole = "a whole number" if kind is int else "a number"
-            return f"{whole} of at least {least:g}", f"{{}}={least:g} or more"
+        if bound.ge is not None and number < bound.ge:
+            return least_rule(bound.ge, whole=kind is int)
         if bound.gt is not None and number <= bound.gt:
-            return f"a number above {bound.gt:g}", "{}=1 or more"
+            return above_rule(bound.gt)
         if bound.lt is not None and number >= bound.lt:
-            return f"below {bound.lt:,g}", "check the number"
-    most = next((bound.le for bound in bounds if bound.le is not None), math.inf)
+            return below_rule(bound.lt)
+    return most_rule(next((bound.le for bound in bounds if bound.le is not None), math.inf))
+
+
+def broken(name: str, given: Any, rule: str, remedy: str, *, as_text: bool = False) -> ConfigError:
+    """The error of a value that breaks its rule; `{}` in the remedy stands for the field.
+
+    Args:
+        name: The field as the user wrote it.
+        given: Its value.
+        rule: What it must be.
+        remedy: What to do.
+        as_text: Whether every value is text, as on the command line: shown without quotes.
+    """
+    shown = str(given) if as_text else repr(given)
+    shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+    return ConfigError(f"{name}={shown} is invalid: it must be {rule}. To fix: {remedy.replace('{}', name)}.")
+
+
+def missing_field(name: str) -> ConfigError:
+    """The error of a field that must be given, as the user writes it."""
+    return ConfigError(f"{name} is missing. To fix: give {name}.")
+
+
+def unknown_field(name: str, known: Collection[str], spelled: Callable[[str], str]) -> ConfigError:
+    """The error of a field that there is not, with those that there are."""
+    near = nearest_names(name, known)
+    guess = f" Did you mean {' or '.join(spelled(each) for each in near)}?" if near else ""
+    listed = ", ".join(map(spelled, sorted(known)))
+    return ConfigError(f"Unknown field {name!r}.{guess} To fix: use a known one: {listed}.")
+
+
+def least_rule(least: float, *, whole: bool) -> tuple[str, str]:
+    """Rule and remedy of a number of at least so much."""
+    if 0 < least < 1:
+        return f"a number above 0, {least:g} or more", "{}=1 or more"
+    return f"{'a whole number' if whole else 'a number'} of at least {least:g}", f"{{}}={least:g} or more"
+
+
+def above_rule(bound: float) -> tuple[str, str]:
+    """Rule and remedy of a number above so much."""
+    return f"a number above {bound:g}", "{}=1 or more"
+
+
+def below_rule(bound: float) -> tuple[str, str]:
+    """Rule and remedy of a number below so much."""
+    return f"below {bound:,g}", "check the number"
+
+
+def most_rule(most: float) -> tuple[str, str]:
+    """Rule and remedy of a number of at most so much."""
     return f"at most {most:,}", "check the number"
 
 
@@ -257,7 +297,7 @@ class Fields:
             value = stated.get(name)
             if value is None:
                 if field.default is REQUIRED:
-                    raise ConfigError(f"{spelled(name)} is missing. To fix: give {spelled(name)}.")
+                    raise missing_field(spelled(name))
             elif (kind := field.part) is None or isinstance(value, kind):
                 self.__dict__[name] = (
                     field.read(value, spelled=spelled(name), as_text=as_text) if kind is None else value
@@ -272,10 +312,7 @@ class Fields:
                 )
         for name in stated:
             if name not in self.model_fields:
-                near = nearest_names(str(name), known)
-                guess = f" Did you mean {' or '.join(spelled(each) for each in near)}?" if near else ""
-                listed = ", ".join(map(spelled, sorted(known)))
-                raise ConfigError(f"Unknown field {name!r}.{guess} To fix: use a known one: {listed}.")
+                raise unknown_field(str(name), known, spelled)
 
     def __getattr__(self, name: str) -> Any:
         field = type(self).model_fields.get(name)

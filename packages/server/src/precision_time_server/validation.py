@@ -7,9 +7,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from precision_time.errors import ConfigError, nearest_names
-
-_SHOWN = 60
+from precision_time.errors import ConfigError
+from precision_time.request.validation import (
+    above_rule,
+    below_rule,
+    broken,
+    least_rule,
+    missing_field,
+    most_rule,
+    unknown_field,
+)
 
 
 def config_error(
@@ -38,38 +45,23 @@ def config_error(
         # The rule of a field with parts names the part itself.
         return found
     if kind == "extra_forbidden":
-        return ConfigError(_unknown(name, known, spelled))
+        return unknown_field(name, known, spelled)
     if kind == "missing":
-        return ConfigError(f"{spelled(name)} is missing. To fix: give {spelled(name)}.")
+        return missing_field(spelled(name))
     rule, remedy = _rule(kind, context, str(fault["msg"]))
-    remedy = remedy.replace("{}", spelled(name))
-    shown = str(fault["input"]) if as_text else repr(fault["input"])
-    shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
-    return ConfigError(f"{spelled(name)}={shown} is invalid: it must be {rule}. To fix: {remedy}.")
-
-
-def _unknown(name: str, known: set[str], spelled: Callable[[str], str]) -> str:
-    near = nearest_names(name, known)
-    guess = f" Did you mean {' or '.join(spelled(each) for each in near)}?" if near else ""
-    return (
-        f"Unknown field {name!r}.{guess} To fix: use a known one: {', '.join(map(spelled, sorted(known)))}."
-    )
+    return broken(spelled(name), fault["input"], rule, remedy, as_text=as_text)
 
 
 def _rule(kind: str, context: dict[str, Any], text: str) -> tuple[str, str]:
     """The rule and the remedy; `{}` in the remedy stands for the field."""
     if kind == "greater_than_equal":
-        least = context["ge"]
-        if 0 < least < 1:
-            return f"a number above 0, {least:g} or more", "{}=1 or more"
-        kind_of_number = "a number" if isinstance(least, float) else "a whole number"
-        return f"{kind_of_number} of at least {least:g}", f"{{}}={least:g} or more"
+        return least_rule(context["ge"], whole=not isinstance(context["ge"], float))
     if kind == "greater_than":
-        return f"a number above {context['gt']:g}", "{}=1 or more"
+        return above_rule(context["gt"])
     if kind == "less_than_equal":
-        return f"at most {context['le']:,}", "check the number"
+        return most_rule(context["le"])
     if kind == "less_than":
-        return f"below {context['lt']:,g}", "check the number"
+        return below_rule(context["lt"])
     if kind.startswith("int"):
         return "a whole number", "{}=1 or more"
     if kind in ("float_parsing", "float_type", "finite_number"):

@@ -134,10 +134,6 @@ def _order(kind: KindOfServer) -> tuple[bool, float, str]:
     return not kind.meets, kind.found.servers if kind.meets else kind.found.high_s, kind.device
 
 
-def _of_servers(cluster: Cluster, count: int) -> Cluster:
-    return replace(cluster, num_nodes=count, num_devices=int(cluster.devices_per_node) * count)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Kind:
     """Makes a cluster of so many servers of one kind."""
@@ -150,9 +146,8 @@ class _Kind:
         if self.resources is not None and self.node is not None:
             return replace(self.resources, nodes=(self.node,) * count).cluster()
         assert self.cluster is not None
-        proxy = self.cluster.reference
-        reference = None if proxy is None else _of_servers(proxy, count)
-        return replace(_of_servers(self.cluster, count), reference=reference)
+        devices = int(self.cluster.devices_per_node) * count
+        return self.cluster.resized(num_nodes=count, num_devices=devices)
 
 
 def _kinds(request: PredictDDLRequest) -> Iterator[tuple[int, _Kind]]:
