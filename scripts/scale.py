@@ -37,6 +37,7 @@ from precision_time.precision.catalog import get_policy
 from precision_time.predict.answer import answer, model_flops_utilization
 from precision_time.predict.prediction import Prediction
 from precision_time.predict.remedies import memory_of_job
+from precision_time.predict.view import prediction_of
 from precision_time.workload.resolve import load_workload
 from precision_time.workload.workload import Workload
 
@@ -208,7 +209,7 @@ def curve(model: Model, regime: str, precision: str) -> list[Point]:
                 Point(
                     job=job,
                     costs=price(Jobs.at(job)),
-                    prediction=answer(Jobs.of([job]), shipped_predictor()).prediction(0),
+                    prediction=prediction_of(answer(Jobs.of([job]), shipped_predictor()), 0),
                 )
             )
     return points

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from precision_time import Prediction, predict_time
 from precision_time.cost.job import Jobs
 from precision_time.learn.artifact import shipped_predictor
-from precision_time.learn.bounds import forget_bounds
 from precision_time.predict.answer import ALL, answer
+from precision_time.predict.view import prediction_of
 from precision_time.request.request import Request
 
 _TOO_LARGE = {"model": "llama3-8b", "device": "A100-SXM4-80GB", "precision": "bf16-mixed", "batch_size": 4}
@@ -39,27 +39,33 @@ _ASKED: tuple[Mapping[str, Any], ...] = (
 @given(st.lists(st.tuples(st.sampled_from(_ASKED), st.sampled_from((1, 2, 7, 8, 24, 64))), min_size=2))
 def test_every_row_of_a_table_is_the_answer_alone(asked: list[tuple[Mapping[str, Any], int]]) -> None:
     jobs = [Request.of({**fields, "batch_size": size}).resolve() for fields, size in asked]
-    forget_bounds()
     together = answer(Jobs.of(jobs), shipped_predictor())
     for row, job in enumerate(jobs):
-        forget_bounds()
         alone = answer(Jobs.of([job]), shipped_predictor())
         for name, values in alone.columns.items():
             np.testing.assert_array_equal(together.columns[name][row], values[0], err_msg=name)
-        assert together.prediction(row).remarks == alone.prediction(0).remarks
+        assert prediction_of(together, row).remarks == prediction_of(alone, 0).remarks
 
 
 def test_rows_of_one_group_are_those_of_a_group_each() -> None:
     job = Request.of({**_ASKED[0], "batch_size": 8}).resolve()
     sizes = (8.0, 16.0, 8.0, 48.0)
-    forget_bounds()
     group = Jobs.at(job, sizes)
     one = answer(group, shipped_predictor())
-    forget_bounds()
     each = answer(Jobs.of([group.row(row) for row in range(len(sizes))]), shipped_predictor())
     assert one.columns.keys() == each.columns.keys()
     for name, values in one.columns.items():
         np.testing.assert_array_equal(values, each.columns[name], err_msg=name)
+
+
+def test_a_thousand_batches_of_one_group_are_each_the_answer_alone() -> None:
+    job = Request.of({**_ASKED[0], "batch_size": 8}).resolve()
+    group = Jobs.at(job, np.arange(1.0, 1001.0))
+    thousand = answer(group, shipped_predictor())
+    for row in (0, 1, 6, 95, 511, 512, 767, 999):
+        alone = answer(Jobs.at(job, [group.micro_batch_size[row]]), shipped_predictor())
+        for name, values in alone.columns.items():
+            np.testing.assert_array_equal(thousand.columns[name][row], values[0], err_msg=name)
 
 
 def test_columns_are_those_that_are_wanted() -> None:
@@ -76,7 +82,7 @@ def test_columns_are_those_that_are_wanted() -> None:
 def test_terms_of_every_row_add_up_to_its_step() -> None:
     found = answer(Jobs.of([Request.of(fields).resolve() for fields in _ASKED]), shipped_predictor())
     for row in range(len(found)):
-        one = found.prediction(row)
+        one = prediction_of(found, row)
         assert math.fsum(one.terms.values()) == pytest.approx(one.step_time_s, rel=1e-12)
 
 

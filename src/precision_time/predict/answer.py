@@ -1,7 +1,7 @@
 """From jobs to predictions, a table of n rows; one job is n = 1.
 
 Terms, learned correction, interval, memory and the run are columns, by arrays over all rows. The words of a
-row, the runs nearest to it and its remedy are made when somebody reads them (`Answers.prediction`).
+row, the runs nearest to it and its remedy are made when somebody reads them (`view.prediction_of`).
 """
 
 from __future__ import annotations
@@ -24,16 +24,13 @@ from ..errors import ConfigError
 from ..forks import cached_property
 from ..learn.artifact import TrainedPredictor
 from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration
+from ..learn.predictor import Times
 from ..learn.priced import LikeJobs, PricedJobs, price_groups
-from ..learn.serving import StepTimes, bounded_times
 from ..request.batch import tokens_per_sample
 from ..request.request import Request
 from ..workload.method import Method
 from .method import method_seconds
-from .nearest import nearest_measurements
-from .prediction import Interval, Prediction
-from .remarks import Remark, missing_length, remarks_of, remarks_on
-from .remedies import suggest_fit
+from .remarks import Remark, remarks_on
 
 TIME, TERMS, MEMORY, RUN = "time", "terms", "memory", "run"
 ALL = frozenset({TIME, TERMS, MEMORY, RUN})
@@ -84,7 +81,7 @@ class Answers:
     columns: Mapping[str, Floats]
     """By the names of `Prediction`, in its units, shape (n,) each; NaN where there is nothing. Terms are
     `terms.NAME` and `memory_terms.NAME`."""
-    times: StepTimes
+    times: Times
     """As the predictor says them, measured points included."""
     link_seconds: Mapping[str, Floats]
     requests: Sequence[Request] = ()
@@ -115,94 +112,6 @@ class Answers:
             for name, values in self.columns.items()
             if name.startswith(prefix)
         }
-
-    def prediction(self, row: int) -> Prediction:
-        """One answer; what is not a number of a column is made when it is read."""
-        job, has = self.jobs.row(row), {name: float(values[row]) for name, values in self.columns.items()}
-        workload, device = job.workload, job.cluster.device
-        whole = {name: _whole(has[name]) for name in ("steps_per_epoch", "total_steps")}
-        some = {name: _some(has[name]) for name in ("mfu", "epoch_time_s", "total_time_s", "device_hours")}
-        coverage = float(self.coverage[row])
-        run = None
-        if whole["total_steps"] is not None:
-            run = Interval(low_s=has["total_low_s"], high_s=has["total_high_s"], coverage=coverage)
-        return Prediction.made(
-            _Reader(answers=self, row=row, job=job),
-            model=workload.name,
-            device=device.name,
-            gpus=job.cluster.num_devices,
-            nodes=job.cluster.num_nodes,
-            precision=job.precision.name,
-            stack=job.stack.profile,
-            interval=Interval(low_s=has["interval_low_s"], high_s=has["interval_high_s"], coverage=coverage),
-            throughput_unit=workload.throughput_unit,
-            fits=bool(has["fits"]),
-            device_memory_bytes=device.memory_bytes,
-            total_interval=run,
-            params=float(workload.graph.params),
-            **{name: has[name] for name in _PLAIN},
-            **whole,
-            **some,
-        )
-
-
-_PLAIN = (
-    *("batch_size", "global_batch_size", "step_time_s", "throughput", "memory_bytes_per_device"),
-    "analytical_step_time_s",
-)
-"""Columns that are fields of a `Prediction` as they are."""
-
-
-def _some(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
-def _whole(value: float) -> int | None:
-    return None if math.isnan(value) else int(value)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Reader:
-    """Makes the fields of a `Prediction` that are more than a number."""
-
-    answers: Answers
-    row: int
-    job: Job
-
-    def __call__(self, name: str) -> Any:
-        return getattr(self, name)()
-
-    def terms(self) -> dict[str, float]:
-        return {name: s for name, s in self.answers.named("terms.", self.row).items() if s > 0.0}
-
-    def memory_terms(self) -> dict[str, float]:
-        found = self.answers.named("memory_terms.", self.row)
-        return {name: value for name, value in found.items() if not math.isnan(value)}
-
-    def link_seconds(self) -> dict[str, float]:
-        found = ((axis, float(s[self.row])) for axis, s in self.answers.link_seconds.items())
-        return {axis: seconds for axis, seconds in found if seconds > 0.0}
-
-    def nearest_measurements(self) -> Any:
-        here = self.answers.times.jobs.take(slice(self.row, self.row + 1))
-        return nearest_measurements(here, self.answers.predictor)
-
-    def request(self) -> Mapping[str, Any]:
-        requests = self.answers.requests
-        return requests[self.answers.jobs.group[self.row]].to_dict() if requests else {}
-
-    def total_time_missing(self) -> str:
-        missing = np.isnan(self.answers.columns["total_steps"][self.row])
-        return missing_length(self.answers, self.row, self.job) if missing else ""
-
-    def remarks(self) -> tuple[Diagnostic, ...]:
-        return remarks_of(self.answers, self.row, self.job)
-
-    def remedy(self) -> str:
-        answers = self.answers
-        if not answers.remedies or answers.columns["fits"][self.row]:
-            return ""
-        return suggest_fit(answers.requests[answers.jobs.group[self.row]], self.job, answers.predictor)
 
 
 def answer(
@@ -237,12 +146,12 @@ def answer(
     jobs = _fed(jobs, lengths)
     priced, rows = _priced(jobs)
     coverage = np.broadcast_to(np.asarray(coverage, dtype=np.float64), (len(jobs),))
-    times = shipped = bounded_times(priced, predictor, coverage=coverage)
+    times = shipped = priced.times(predictor, coverage=coverage)
     calibrated: dict[int, tuple[str, ...]] = {}
     if calibration is not None:
         # The answer must not depend on the coverage asked.
         is_usual = bool((coverage == WIDTH_COVERAGE).all())
-        usual = shipped if is_usual else bounded_times(priced, predictor, coverage=WIDTH_COVERAGE)
+        usual = shipped if is_usual else priced.times(predictor, coverage=WIDTH_COVERAGE)
         times = calibration.apply(shipped, usual)
         for row, group in enumerate(jobs.group):
             device = jobs.shared[group].cluster.device.name
@@ -310,9 +219,13 @@ def _of_rows(parts: Sequence[Mapping[str, Any]], counts: Sequence[int], rows: In
     names = dict.fromkeys(name for part in parts for name in part)
     sized = [*zip(parts, counts, strict=True)]
     return {
-        name: np.concatenate([np.broadcast_to(part.get(name, np.nan), (n,)) for part, n in sized])[rows]
-        for name in names
+        name: np.concatenate([_first(part.get(name, np.nan), n) for part, n in sized])[rows] for name in names
     }
+
+
+def _first(values: Any, count: int) -> Floats:
+    """The rows that were asked for, without the smaller ones that are priced with them."""
+    return np.broadcast_to(values[:count] if np.ndim(values) else values, (count,))
 
 
 def _total(values: Floats) -> Floats:
@@ -359,10 +272,10 @@ def _facts(job: Job) -> tuple[float, ...]:
 
 
 def _time_columns(
-    jobs: Jobs, lengths: Sequence[RunLength], facts: _Facts, batch: Floats, times: StepTimes
+    jobs: Jobs, lengths: Sequence[RunLength], facts: _Facts, batch: Floats, times: Times
 ) -> tuple[dict[str, Floats], dict[str, Floats]]:
     """Of the step, and the terms of what a method does beside the update."""
-    update_s, analytical_s = times.step_time_s, times.jobs.analytical_s
+    update_s, analytical_s = times.step_time_s, times.analytical_s
     beside = _beside(jobs, update_s / analytical_s)
     busy_s = reduce(np.add, beside.values(), update_s)
     rates = [length.input_samples_per_s or math.inf for length in lengths]
@@ -397,7 +310,7 @@ def _beside(jobs: Jobs, correction: Floats) -> dict[str, Floats]:
 
 
 def _term_columns(
-    priced: Mapping[str, Floats], times: StepTimes, beside: Mapping[str, Floats], wait_s: Floats
+    priced: Mapping[str, Floats], times: Times, beside: Mapping[str, Floats], wait_s: Floats
 ) -> dict[str, Floats]:
     """The terms after the correction and the measured points; they add up to the step."""
     terms, factors = np.nan_to_num(np.array([*priced.values()])), times.term_factors
@@ -406,8 +319,8 @@ def _term_columns(
     is_exposed = np.array([name in EXPOSED_TERMS for name in priced])
     exposed_s, compute_s = _total(terms[is_exposed]), _total(terms[~is_exposed])
     some = exposed_s > 0.0
-    exposed = np.divide(times.corrected.exposed_s, exposed_s, out=np.zeros_like(exposed_s), where=some)
-    compute = times.corrected.compute_s / np.maximum(compute_s, 1e-12)
+    exposed = np.divide(times.exposed_s, exposed_s, out=np.zeros_like(exposed_s), where=some)
+    compute = times.compute_s / np.maximum(compute_s, 1e-12)
     terms *= np.where(is_exposed[:, None], exposed, compute)
     # What is left of a difference of equal sums is rounding, which depends on the version of numpy.
     terms = np.where(terms > _ROUNDING * times.step_time_s, terms, 0.0)
@@ -504,7 +417,7 @@ def _flops_beside(method: Method | None) -> float:
 def _check_peak(jobs: Jobs, facts: _Facts, batch: Floats, step_s: Floats) -> None:
     """Refuse measured points by which a step does more than the peak allows.
 
-    Steps of the predictor alone do not (`learn.serving`).
+    Steps of the predictor alone do not (`Predictor.times`).
 
     Raises:
         ConfigError: If one does.

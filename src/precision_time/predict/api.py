@@ -22,6 +22,7 @@ from ..request.signature import takes_request_fields
 from .anchors import anchored
 from .answer import ALL, Answers, RunLength, answer
 from .prediction import Prediction
+from .view import prediction_of
 
 FEW = 16
 """Of more requests than this, those that do not fit come without what to ask for instead."""
@@ -61,7 +62,7 @@ def predict(request: Request, *, predictor: TrainedPredictor | None = None) -> P
     [(_, found)] = answered([(request, Jobs.of([request.resolve()]))], predictor=predictor, remedies=True)
     if isinstance(found, PrecisionTimeError):
         raise found
-    return found.prediction(0)
+    return prediction_of(found, 0)
 
 
 def predict_each(
@@ -122,7 +123,7 @@ def _each(
     asked = [(requests[index], jobs) for index, jobs in resolved.items()]
     for rows, answers in answered(asked, predictor=predictor, remedies=remedies):
         for place, row in enumerate(rows):
-            found[places[row]] = answers.prediction(place) if isinstance(answers, Answers) else answers
+            found[places[row]] = prediction_of(answers, place) if isinstance(answers, Answers) else answers
     return [found[index] for index in range(len(requests))]
 
 

@@ -144,7 +144,7 @@ def _input_text(_: Answers, row: int, job: Job) -> str:
 
 
 def _new_text(answers: Answers, row: int, _: Job) -> str:
-    new = " and ".join(new_kinds(answers.times.corrected.novelty[row], steps=_NEW_STEPS))
+    new = " and ".join(new_kinds(answers.times.distance[row], steps=_NEW_STEPS))
     return f"Outside the training data: the nearest measured run differs in its {new} (interval widened)."
 
 
@@ -158,12 +158,12 @@ def _device_is_unmeasured(answers: Answers) -> Bools:
 
 
 def _kind_is_unmeasured(answers: Answers, _: int, job: Job) -> bool:
-    return not answers.predictor.correction.has_seen(f"stack.{kind_of_stack(job.stack.profile)}")
+    return not answers.predictor.has_seen(f"stack.{kind_of_stack(job.stack.profile)}")
 
 
 def _kind_answers(answers: Answers, group: int, job: Job) -> bool:
     stack = job.stack.profile
-    own = stack != kind_of_stack(stack) and not answers.predictor.correction.has_seen(f"suite.{stack}")
+    own = stack != kind_of_stack(stack) and not answers.predictor.has_seen(f"suite.{stack}")
     return own and not _kind_is_unmeasured(answers, group, job)
 
 
@@ -279,7 +279,7 @@ REMARKS = (
     Remark(
         "extrapolation",
         _WARNED,
-        lambda answers: answers.times.corrected.novelty.max(axis=1) > _NEW_STEPS,
+        lambda answers: answers.times.distance.max(axis=1) > _NEW_STEPS,
         _new_text,
     ),
     Remark(

@@ -18,7 +18,6 @@ from ..cost.job import Jobs
 from ..cost.terms import METHOD_TERMS, TERMS
 from ..errors import ConfigError, PrecisionTimeError
 from ..learn.artifact import TrainedPredictor, chosen_predictor
-from ..learn.bounds import forget_bounds
 from ..request.batches import jobs_at_batches
 from ..request.fields import plain_type
 from ..request.grid import Asked
@@ -74,7 +73,6 @@ def answer_table(
         kinds: `column_types` of all tables of the sweep.
         predictor: Of requests that name none; None for that of the environment, else the one that ships.
     """
-    forget_bounds()
     filled = _Filled.empty(sum(map(len, asked)), kinds)
     parts: list[_Part] = []
     start = 0

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,8 +19,10 @@ from ..io import packaged_toml
 from ..learn.artifact import TrainedPredictor, chosen_predictor
 from ..request.request import Request
 from .answer import CHANGED, RunLength, answer
-from .prediction import Prediction
 from .remedies import at_layout
+
+if TYPE_CHECKING:
+    from .prediction import Prediction
 
 _SIZES = ("seq_len", "image_size")
 """Fields that change the model itself."""

@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import numpy as np
 
-from ..cost.job import Job, Jobs, Stack
+from ..cost.job import Job, Jobs
 from ..cost.memory import memory_of, needed_bytes
-from ..cost.stacks import policy_under
+from ..cost.stacks import Stack, policy_under
 from ..diagnostics import Diagnostic
 from ..hardware.device import Cluster
 from ..parallel.layout import Layout, Offload

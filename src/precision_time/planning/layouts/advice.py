@@ -84,9 +84,7 @@ def _more_devices(problem: Problem, fixed: Fixed) -> str:
     for _ in range(_DOUBLINGS):
         if cluster.num_devices * 2 > _MOST_DEVICES:
             break
-        cluster = replace(
-            cluster, num_devices=cluster.num_devices * 2, num_nodes=cluster.num_nodes * 2, reference=None
-        )
+        cluster = cluster.resized(num_nodes=cluster.num_nodes * 2, num_devices=cluster.num_devices * 2)
         batch = max(problem.global_batch_size, cluster.num_devices)
         larger = replace(problem, cluster=cluster, global_batch_size=batch)
         for frame in Space(problem=larger, fixed=lean, beyond_domain=True).frames():

@@ -11,11 +11,9 @@ from operator import attrgetter
 import numpy as np
 
 from ...arrays import Floats, Indices
-from ...cost.job import Job, Jobs
-from ...cost.step import price, shared_and_bubble_s
+from ...cost.step import shared_and_bubble_s
 from ...executor import Executor, in_chunks
-from ...learn.priced import on_reference
-from ...learn.table import JobTable, group_table
+from ...learn.table import JobTable, priced_group
 from ...parallel.layout import Layout
 from ...parallel.schedules.contract import StageTimes
 from ...parallel.schedules.registry import schedule_of
@@ -33,45 +31,15 @@ _PLAIN = frozenset(
 _kept = attrgetter(*(item.name for item in fields(Layout) if item.name not in _PLAIN))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Priced:
-    """Analytical times of n layouts."""
-
-    table: JobTable
-    reference: JobTable | None
-    """The same as measured runs are (`on_reference`), where they are not."""
-
-    def take(self, rows: Indices) -> Priced:
-        """Some of the layouts."""
-        return Priced(
-            table=self.table.take(rows),
-            reference=None if self.reference is None else self.reference.take(rows),
-        )
-
-
-def price_layouts(problem: Problem, layouts: Sequence[Layout]) -> Priced:
+def price_layouts(problem: Problem, layouts: Sequence[Layout]) -> JobTable:
     """Analytical times and features of some layouts, one after the other."""
     problem = problem.here()
-    return joined([_priced(problem, layout) for layout in layouts])
-
-
-def _priced(problem: Problem, layout: Layout) -> Priced:
-    group, job = problem.group(layout), problem.job(layout)
-    reference = on_reference(job)
-    return Priced(
-        table=group_table(group, price(group)),
-        reference=None if reference is job else _table_of(reference),
-    )
-
-
-def _table_of(job: Job) -> JobTable:
-    group = Jobs.at(job)
-    return group_table(group, price(group))
+    return JobTable.together([priced_group(problem.group(layout))[1] for layout in layouts])
 
 
 def priced_by(
     problem: Problem, layouts: Sequence[Layout], over: Executor, progress: Callable[[int], None]
-) -> Priced:
+) -> JobTable:
     """Analytical times of layouts, chunk by chunk: those that run the same kernels one after the other.
 
     Args:
@@ -80,33 +48,18 @@ def priced_by(
         over: What runs the chunks.
         progress: Called with the number of layouts done after every chunk.
     """
-    found: list[Priced] = []
+    found: list[JobTable] = []
     done = 0
     order = sorted(range(len(layouts)), key=[_kernels(layout) for layout in layouts].__getitem__)
     for part in over(partial(price_layouts, problem), in_chunks([layouts[row] for row in order], _CHUNK)):
         found.append(part)
-        done += len(part.table.analytical_s)
+        done += len(part)
         progress(done)
-    return joined(found).take(np.argsort(order))
-
-
-def joined(parts: Sequence[Priced]) -> Priced:
-    """All parts as one, in their order."""
-    references = [part.reference for part in parts if part.reference is not None]
-    return Priced(
-        table=_joined_tables([part.table for part in parts]),
-        reference=_joined_tables(references) if references else None,
-    )
+    return JobTable.together(found).take(np.argsort(order))
 
 
 _kernels = attrgetter("tp", "pp", "cp", "ep", "tensor_degree_of_experts", "checkpointing", "micro_batch_size")
 """What decides which kernels a device runs, for how many samples."""
-
-
-def _joined_tables(tables: Sequence[JobTable]) -> JobTable:
-    arrays = [item.name for item in fields(JobTable) if item.name != "names"]
-    columns = {name: np.concatenate([getattr(table, name) for table in tables]) for name in arrays}
-    return JobTable(names=tables[0].names, **columns)
 
 
 def families_of(problem: Problem, layouts: Sequence[Layout]) -> list[list[Layout]]:
@@ -153,9 +106,9 @@ class Bounds:
                 chosen.append(row)
         return np.array(chosen, dtype=np.intp)
 
-    def learn(self, rows: Indices, priced: Priced, corrected_s: Floats) -> None:
+    def learn(self, rows: Indices, priced: JobTable, corrected_s: Floats) -> None:
         """Take note of layouts that were priced since."""
-        corrections = corrected_s / priced.table.analytical_s
+        corrections = corrected_s / priced.analytical_s
         for row, correction in zip(rows, corrections.tolist(), strict=True):
             kind = _kind(self.layouts[row])
             self.least[kind] = min(correction, self.least.get(kind, correction))

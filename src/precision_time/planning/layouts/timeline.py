@@ -103,7 +103,7 @@ def step_timeline(job: Job, prediction: Prediction) -> StepTimeline:
 
     Args:
         job: The job.
-        prediction: What `predict_job` says of it.
+        prediction: What is predicted of it.
     """
     passes = _passes(job, prediction)
     layout = job.layout
