@@ -503,7 +503,7 @@ def test_tensor_parallelism_splits_between_column_and_row_parallel_products():
 def test_many_layouts_in_one_call_need_what_each_needs_alone(model):
     layouts = [
         Layout(
-            dp=8 // pp, pp=pp, tp=tp, zero_stage=zero, micro_batch_size=batch, num_micro_batches=4,
+            dp=8 // (pp * tp), pp=pp, tp=tp, zero_stage=zero, micro_batch_size=batch, num_micro_batches=4,
             checkpointing=mode, checkpointed_share=share, recomputed=named, sequence_parallel=tp > 1,
         )
         for pp, tp in ((1, 1), (2, 2), (4, 1))
@@ -515,9 +515,7 @@ def test_many_layouts_in_one_call_need_what_each_needs_alone(model):
         )
     ]  # fmt: skip
     one = group(layouts[0], model=model, sizes=None, seq_len=1024)
-    alone = [
-        float(needed_bytes(replace(one, layout=each, micro_batch_size=np.array([each.micro_batch_size])))[0])
-        for each in layouts
-    ]
+    [job] = one.shared
+    alone = [float(needed_bytes(Jobs.at(replace(job, layout=each)))[0]) for each in layouts]
     assert needed_bytes(one, layouts).tolist() == pytest.approx(alone, rel=1e-12)
     assert len(set(alone)) == len(alone)
