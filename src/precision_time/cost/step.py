@@ -54,6 +54,8 @@ class StepCosts:
     """Work, traffic and shares that features are made of."""
     least_s: Floats
     """Seconds below which no step is (`utilization.least_step_s`)."""
+    memory: Mapping[str, Number]
+    """Named bytes on the fullest device (`memory.memory_of`)."""
 
     @property
     def step_time_s(self) -> Floats:
@@ -90,11 +92,13 @@ def price(group: Jobs) -> StepCosts:
     terms["straggler_s"] = _straggler_s(group, terms)
     step_s: Floats = reduce(np.add, terms.values())
     terms[DATA_STALL] = longer_of(step_s, input_s(group)) - step_s
+    memory = memory_of(group)
     return StepCosts(
         terms=terms,
         link_seconds=link_seconds,
-        facts={**compute.facts, **_more_facts(group, compute)},
+        facts={**compute.facts, **_more_facts(group, compute, total_bytes(memory))},
         least_s=least_s,
+        memory=memory,
     )
 
 
@@ -358,10 +362,9 @@ def _parts(group: Jobs, step: LoweredStep, local: LocalParameters) -> tuple[Para
     )
 
 
-def _more_facts(group: Jobs, compute: ComputeCosts) -> dict[str, Floats]:
+def _more_facts(group: Jobs, compute: ComputeCosts, needed: Number) -> dict[str, Floats]:
     """Facts that need more than the kernels of one policy."""
     moving, fixed = _wide_bytes(group.workload.graph)
-    needed = total_bytes(memory_of(group))
     return {
         "kernels_s": compute.busy_s,
         "bandwidth_saving": 1.0 - compute.facts["bytes"] / (moving * group.micro_batch_size + fixed + 1.0),

@@ -268,17 +268,18 @@ def priced_group(group: Jobs) -> tuple[StepCosts, JobTable]:
         known = price(learned)
     names, features = group_features(learned, known)
     step_s, compute_s = costs.step_time_s, costs.compute_s
-    table = JobTable(
-        # The last digits depend on how many jobs are priced together; trees may split at them.
-        features=features.round(_DIGITS),
-        names=names,
-        analytical_s=step_s,
-        compute_s=compute_s,
-        exposed_s=step_s - compute_s,
-        least_s=costs.least_s,
-    )
-    own, smaller = table.take(slice(len(group))), table.take(slice(len(group), None))
-    return costs, replace(own, smaller=smaller, halves=halves)
+    found: dict[str, Floats] = {
+        "features": features.round(_DIGITS),  # trees may split at the last digits
+        "analytical_s": step_s,
+        "compute_s": compute_s,
+        "exposed_s": step_s - compute_s,
+        "least_s": costs.least_s,
+    }
+    own: dict[str, Any] = {name: values[: len(group)] for name, values in found.items()}
+    if len(every) == len(group):
+        return costs, JobTable(names=names, **own)
+    rest: dict[str, Any] = {name: values[len(group) :] for name, values in found.items()}
+    return costs, JobTable(names=names, **own, smaller=JobTable(names=names, **rest), halves=halves)
 
 
 def proxy_of(job: Job) -> Job:

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Floats, Indices
-from ..cost.job import Job, Jobs, group_key
-from ..cost.memory import memory_of
+from ..cost.job import Job, Jobs
 from ..cost.terms import DATA_STALL, EXPOSED_TERMS
 from ..cost.utilization import most_utilization, peak_of_products, training_flops
 from ..diagnostics import Diagnostic
@@ -25,7 +24,7 @@ from ..forks import cached_property
 from ..learn.artifact import TrainedPredictor
 from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration
 from ..learn.predictor import Times
-from ..learn.priced import LikeJobs, PricedJobs, price_groups
+from ..learn.priced import price_jobs
 from ..request.batch import tokens_per_sample
 from ..request.request import Request
 from ..workload.method import Method
@@ -144,7 +143,8 @@ def answer(
     """
     lengths = lengths or (RunLength(),) * len(jobs.shared)
     jobs = _fed(jobs, lengths)
-    priced, rows = _priced(jobs)
+    priced = price_jobs(jobs)
+    counts, rows = priced.counts, priced.rows
     coverage = np.broadcast_to(np.asarray(coverage, dtype=np.float64), (len(jobs),))
     times = shipped = priced.times(predictor, coverage=coverage)
     calibrated: dict[int, tuple[str, ...]] = {}
@@ -161,14 +161,13 @@ def answer(
     columns, beside = _time_columns(jobs, lengths, facts, batch, times)
     if calibration is not None:
         _check_peak(jobs, facts, batch, columns["step_time_s"])
-    counts = [len(each.batches) for each in priced.groups]
     link_seconds: dict[str, Floats] = {}
     if TERMS in want:
         own = _of_rows([each.terms for each in priced.costs], counts, rows)
         columns |= _term_columns(own, times, beside, columns["wait_s"])
         link_seconds = _of_rows([each.link_seconds for each in priced.costs], counts, rows)
     if MEMORY in want:
-        columns |= _memory_columns(priced.groups, rows, facts)
+        columns |= _memory_columns(_of_rows([each.memory for each in priced.costs], counts, rows), facts)
     if RUN in want:
         columns |= _run_columns(jobs, lengths, facts, batch, columns)
     return Answers(
@@ -195,16 +194,6 @@ def _fed(jobs: Jobs, lengths: Sequence[RunLength]) -> Jobs:
         for job, length in zip(jobs.shared, lengths, strict=True)
     )
     return replace(jobs, shared=tuple(shared))
-
-
-def _priced(jobs: Jobs) -> tuple[PricedJobs, Indices]:
-    """Every job priced once, and where each row is among them."""
-    once, rows = jobs.distinct()
-    groups = [
-        LikeJobs(job=job, key=group_key(job), batches=tuple(once.micro_batch_size[its].tolist()))
-        for job, its in zip(once.shared, once.slices(), strict=True)
-    ]
-    return price_groups(groups, rows), rows
 
 
 def _of_rows(parts: Sequence[Mapping[str, Any]], counts: Sequence[int], rows: Indices) -> dict[str, Floats]:
@@ -331,8 +320,7 @@ def _term_columns(
     return found | {stalled: np.where(wait_s > 0.0, wait_s, found[stalled])}
 
 
-def _memory_columns(groups: Sequence[LikeJobs], rows: Indices, facts: _Facts) -> dict[str, Floats]:
-    found = _of_rows([memory_of(each.group) for each in groups], [len(each.batches) for each in groups], rows)
+def _memory_columns(found: Mapping[str, Floats], facts: _Facts) -> dict[str, Floats]:
     needed = _total(np.nan_to_num(np.array([*found.values()])))
     # What the caching allocator cannot hand out is not counted (`remedies.holds`).
     wasted = np.nan_to_num(found["fragmentation"]) if "fragmentation" in found else 0.0
