@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Floats, Indices
+from ..arrays import Floats, Number
 from ..cost.job import Job, Jobs
 from ..cost.terms import DATA_STALL, EXPOSED_TERMS
 from ..cost.utilization import most_utilization, peak_of_products, training_flops
@@ -24,7 +24,7 @@ from ..forks import cached_property
 from ..learn.artifact import TrainedPredictor
 from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration
 from ..learn.predictor import Times
-from ..learn.priced import price_jobs
+from ..learn.priced import PricedJobs, price_jobs
 from ..request.batch import tokens_per_sample
 from ..request.request import Request
 from ..workload.method import Method
@@ -144,7 +144,6 @@ def answer(
     lengths = lengths or (RunLength(),) * len(jobs.shared)
     jobs = _fed(jobs, lengths)
     priced = price_jobs(jobs)
-    counts, rows = priced.counts, priced.rows
     coverage = np.broadcast_to(np.asarray(coverage, dtype=np.float64), (len(jobs),))
     times = shipped = priced.times(predictor, coverage=coverage)
     calibrated: dict[int, tuple[str, ...]] = {}
@@ -163,11 +162,13 @@ def answer(
         _check_peak(jobs, facts, batch, columns["step_time_s"])
     link_seconds: dict[str, Floats] = {}
     if TERMS in want:
-        own = _of_rows([each.terms for each in priced.costs], counts, rows)
+        own = _Named.of([each.terms for each in priced.costs], priced)
         columns |= _term_columns(own, times, beside, columns["wait_s"])
-        link_seconds = _of_rows([each.link_seconds for each in priced.costs], counts, rows)
+        link_seconds = _Named.of([each.link_seconds for each in priced.costs], priced).columns()
     if MEMORY in want:
-        columns |= _memory_columns(_of_rows([each.memory for each in priced.costs], counts, rows), facts)
+        columns |= _memory_columns(
+            _Named.of([each.memory for each in priced.costs], priced, absent=np.nan), facts
+        )
     if RUN in want:
         columns |= _run_columns(jobs, lengths, facts, batch, columns)
     return Answers(
@@ -196,25 +197,32 @@ def _fed(jobs: Jobs, lengths: Sequence[RunLength]) -> Jobs:
     return replace(jobs, shared=tuple(shared))
 
 
-def _of_rows(parts: Sequence[Mapping[str, Any]], counts: Sequence[int], rows: Indices) -> dict[str, Floats]:
-    """Values by name of each group, its row count each, as columns; NaN where a group has none of a name."""
-    if len(parts) == 1:
-        return {
-            name: values[rows]
-            if isinstance(values, np.ndarray) and values.ndim
-            else np.full(len(rows), values)
-            for name, values in parts[0].items()
-        }
-    names = dict.fromkeys(name for part in parts for name in part)
-    sized = [*zip(parts, counts, strict=True)]
-    return {
-        name: np.concatenate([_first(part.get(name, np.nan), n) for part, n in sized])[rows] for name in names
-    }
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Named:
+    """Named values of every row."""
 
+    names: tuple[str, ...]
+    values: Floats
+    """Shape (names, n)."""
 
-def _first(values: Any, count: int) -> Floats:
-    """The rows that were asked for, without the smaller ones that are priced with them."""
-    return np.broadcast_to(values[:count] if np.ndim(values) else values, (count,))
+    @classmethod
+    def of(cls, parts: Sequence[Mapping[str, Number]], priced: PricedJobs, *, absent: float = 0.0) -> _Named:
+        """Values by name of each group of priced jobs; `absent` where a group has none of a name."""
+        names = tuple(dict.fromkeys(name for part in parts for name in part))
+        found = np.full((len(names), sum(priced.counts)), absent)
+        start = 0
+        for part, count in zip(parts, priced.counts, strict=True):
+            for place, name in enumerate(names):
+                if name in part:
+                    values = part[name]  # after those of the jobs come those of smaller ones
+                    many = isinstance(values, np.ndarray) and values.ndim
+                    found[place, start : start + count] = values[:count] if many else values
+            start += count
+        return cls(names=names, values=found[:, priced.rows])
+
+    def columns(self, prefix: str = "") -> dict[str, Floats]:
+        """By name."""
+        return {f"{prefix}{name}": values for name, values in zip(self.names, self.values, strict=True)}
 
 
 def _total(values: Floats) -> Floats:
@@ -299,32 +307,35 @@ def _beside(jobs: Jobs, correction: Floats) -> dict[str, Floats]:
 
 
 def _term_columns(
-    priced: Mapping[str, Floats], times: Times, beside: Mapping[str, Floats], wait_s: Floats
+    priced: _Named, times: Times, beside: Mapping[str, Floats], wait_s: Floats
 ) -> dict[str, Floats]:
     """The terms after the correction and the measured points; they add up to the step."""
-    terms, factors = np.nan_to_num(np.array([*priced.values()])), times.term_factors
+    terms, factors = priced.values, times.term_factors
     if factors:
-        terms *= np.array([np.broadcast_to(factors.get(name, 1.0), wait_s.shape) for name in priced])
-    is_exposed = np.array([name in EXPOSED_TERMS for name in priced])
+        terms = terms * np.array(
+            [np.broadcast_to(factors.get(name, 1.0), wait_s.shape) for name in priced.names]
+        )
+    is_exposed = np.array([name in EXPOSED_TERMS for name in priced.names])
     exposed_s, compute_s = _total(terms[is_exposed]), _total(terms[~is_exposed])
     some = exposed_s > 0.0
     exposed = np.divide(times.exposed_s, exposed_s, out=np.zeros_like(exposed_s), where=some)
     compute = times.compute_s / np.maximum(compute_s, 1e-12)
-    terms *= np.where(is_exposed[:, None], exposed, compute)
+    terms = terms * np.where(is_exposed[:, None], exposed, compute)
     # What is left of a difference of equal sums is rounding, which depends on the version of numpy.
     terms = np.where(terms > _ROUNDING * times.step_time_s, terms, 0.0)
     terms[terms.argmax(axis=0), np.arange(len(wait_s))] += times.step_time_s - _total(terms)
-    found = {f"terms.{name}": seconds for name, seconds in zip(priced, terms, strict=True)}
+    found = _Named(names=priced.names, values=terms).columns("terms.")
     found |= {f"terms.{name}": seconds for name, seconds in beside.items()}
     stalled = f"terms.{DATA_STALL}"
     return found | {stalled: np.where(wait_s > 0.0, wait_s, found[stalled])}
 
 
-def _memory_columns(found: Mapping[str, Floats], facts: _Facts) -> dict[str, Floats]:
-    needed = _total(np.nan_to_num(np.array([*found.values()])))
+def _memory_columns(found: _Named, facts: _Facts) -> dict[str, Floats]:
+    held = np.where(np.isnan(found.values), 0.0, found.values)
+    needed = _total(held)
     # What the caching allocator cannot hand out is not counted (`remedies.holds`).
-    wasted = np.nan_to_num(found["fragmentation"]) if "fragmentation" in found else 0.0
-    return {f"memory_terms.{name}": values for name, values in found.items()} | {
+    wasted = held[found.names.index("fragmentation")] if "fragmentation" in found.names else 0.0
+    return found.columns("memory_terms.") | {
         "memory_bytes_per_device": needed,
         "fits": (needed - wasted <= facts.memory_bytes).astype(np.float64),
     }
