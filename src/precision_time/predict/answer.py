@@ -214,9 +214,10 @@ class _Named:
         for part, count in zip(parts, priced.counts, strict=True):
             for place, name in enumerate(names):
                 if name in part:
-                    values = part[name]  # after those of the jobs come those of smaller ones
-                    many = isinstance(values, np.ndarray) and values.ndim
-                    found[place, start : start + count] = values[:count] if many else values
+                    values = part[name]
+                    if isinstance(values, np.ndarray) and values.ndim:
+                        values = values[:count]  # those of smaller jobs come after them
+                    found[place, start : start + count] = values
             start += count
         return cls(names=names, values=found[:, priced.rows])
 
