@@ -162,12 +162,12 @@ def answer(
         _check_peak(jobs, facts, batch, columns["step_time_s"])
     link_seconds: dict[str, Floats] = {}
     if TERMS in want:
-        own = _Named.of([each.terms for each in priced.costs], priced)
+        own = _NamedRows.of([each.terms for each in priced.costs], priced)
         columns |= _term_columns(own, times, beside, columns["wait_s"])
-        link_seconds = _Named.of([each.link_seconds for each in priced.costs], priced).columns()
+        link_seconds = _NamedRows.of([each.link_seconds for each in priced.costs], priced).columns()
     if MEMORY in want:
         columns |= _memory_columns(
-            _Named.of([each.memory for each in priced.costs], priced, absent=np.nan), facts
+            _NamedRows.of([each.memory for each in priced.costs], priced, absent=np.nan), facts
         )
     if RUN in want:
         columns |= _run_columns(jobs, lengths, facts, batch, columns)
@@ -198,7 +198,7 @@ def _fed(jobs: Jobs, lengths: Sequence[RunLength]) -> Jobs:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Named:
+class _NamedRows:
     """Named values of every row."""
 
     names: tuple[str, ...]
@@ -206,7 +206,9 @@ class _Named:
     """Shape (names, n)."""
 
     @classmethod
-    def of(cls, parts: Sequence[Mapping[str, Number]], priced: PricedJobs, *, absent: float = 0.0) -> _Named:
+    def of(
+        cls, parts: Sequence[Mapping[str, Number]], priced: PricedJobs, *, absent: float = 0.0
+    ) -> _NamedRows:
         """Values by name of each group of priced jobs; `absent` where a group has none of a name."""
         names = tuple(dict.fromkeys(name for part in parts for name in part))
         found = np.full((len(names), sum(priced.counts)), absent)
@@ -308,7 +310,7 @@ def _beside(jobs: Jobs, correction: Floats) -> dict[str, Floats]:
 
 
 def _term_columns(
-    priced: _Named, times: Times, beside: Mapping[str, Floats], wait_s: Floats
+    priced: _NamedRows, times: Times, beside: Mapping[str, Floats], wait_s: Floats
 ) -> dict[str, Floats]:
     """The terms after the correction and the measured points; they add up to the step."""
     terms, factors = priced.values, times.term_factors
@@ -325,13 +327,13 @@ def _term_columns(
     # What is left of a difference of equal sums is rounding, which depends on the version of numpy.
     terms = np.where(terms > _ROUNDING * times.step_time_s, terms, 0.0)
     terms[terms.argmax(axis=0), np.arange(len(wait_s))] += times.step_time_s - _total(terms)
-    found = _Named(names=priced.names, values=terms).columns("terms.")
+    found = _NamedRows(names=priced.names, values=terms).columns("terms.")
     found |= {f"terms.{name}": seconds for name, seconds in beside.items()}
     stalled = f"terms.{DATA_STALL}"
     return found | {stalled: np.where(wait_s > 0.0, wait_s, found[stalled])}
 
 
-def _memory_columns(found: _Named, facts: _Facts) -> dict[str, Floats]:
+def _memory_columns(found: _NamedRows, facts: _Facts) -> dict[str, Floats]:
     held = np.where(np.isnan(found.values), 0.0, found.values)
     needed = _total(held)
     # What the caching allocator cannot hand out is not counted (`remedies.holds`).
