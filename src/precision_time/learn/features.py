@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from operator import attrgetter
 
 import numpy as np
@@ -92,7 +93,7 @@ def group_features(group: Jobs, costs: StepCosts) -> tuple[tuple[str, ...], Floa
     features = np.empty((len(group), len(priced) + len(fixed)))
     features[:, : len(priced)] = np.concatenate([*priced.values()]).reshape(len(priced), -1).T
     features[:, len(priced) :] = fixed
-    return (*priced, *(name for part in parts for name in part.names)), features
+    return (*priced, *chain.from_iterable(part.names for part in parts)), features
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -144,7 +144,8 @@ def answer(
     lengths = lengths or (RunLength(),) * len(jobs.shared)
     jobs = _fed(jobs, lengths)
     priced = price_jobs(jobs)
-    coverage = np.broadcast_to(np.asarray(coverage, dtype=np.float64), (len(jobs),))
+    if isinstance(coverage, float):
+        coverage = np.full(len(jobs), coverage)
     times = shipped = priced.times(predictor, coverage=coverage)
     calibrated: dict[int, tuple[str, ...]] = {}
     if calibration is not None:
