@@ -13,7 +13,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,14 @@ class Row:
 
 @cache
 def _workload(model: str, task: str) -> Workload | None:
-    stated = {"model": model, "seq_len": None, "sizes": {}, "task": task, "dataset": "", "optimizer": ""}
+    stated: dict[str, Any] = {
+        "model": model,
+        "seq_len": None,
+        "sizes": {},
+        "task": task,
+        "dataset": "",
+        "optimizer": "",
+    }
     try:
         return row_workload(stated)
     except UnsupportedRow:
@@ -146,15 +153,30 @@ def _votes(
     return found
 
 
+def _stack(row: Row) -> str:
+    return row.measured.stack.profile
+
+
+def _cell(row: Row) -> tuple[str, ...]:
+    return row.family, row.method, row.kind, row.scale
+
+
+def _of_stack(names: Sequence[str], row: Row) -> tuple[str, ...]:
+    return _stack(row), *(getattr(row, name) for name in names)
+
+
+def _as_text(says: Callable[[Row], Mapping[str, Any] | None], row: Row) -> str | None:
+    fields = says(row)
+    return None if fields is None else json.dumps(fields, sort_keys=True)
+
+
 def tables_of(rows: Sequence[Row]) -> dict[str, Any]:
     """The tables of counted.toml."""
     years: dict[tuple[str, ...], list[float]] = defaultdict(list)
-    stack = lambda row: row.measured.stack.profile  # noqa: E731
-    cell = lambda row: (row.family, row.method, row.kind, row.scale)  # noqa: E731
     for row in rows:
-        years[(*cell(row), stack(row))].append(row.measured.stack.framework_year)
+        years[(*_cell(row), _stack(row))].append(row.measured.stack.framework_year)
     stacks = []
-    for classes, said in _votes(rows, cell, stack).items():
+    for classes, said in _votes(rows, _cell, _stack).items():
         for name, shares in said.items():
             mean = years[(*classes, name)]
             stacks.append([*classes, name, round(sum(mean) / len(mean), 1), _sum(shares), len(shares)])
@@ -164,16 +186,10 @@ def tables_of(rows: Sequence[Row]) -> dict[str, Any]:
             "rows": sorted(row for row in stacks if row[-2] >= _LEAST_VOTES),
         }
     }
-    for point, (classes, says) in POINTS.items():
-        counted = _votes(
-            rows,
-            lambda row, classes=classes: (stack(row), *(getattr(row, name) for name in classes)),
-            lambda row, says=says: (
-                None if (fields := says(row)) is None else json.dumps(fields, sort_keys=True)
-            ),
-        )
+    for point, (names, says) in POINTS.items():
+        counted = _votes(rows, partial(_of_stack, names), partial(_as_text, says))
         tables[point] = {
-            "columns": ["stack", *classes, "fields", "votes", "publishers"],
+            "columns": ["stack", *names, "fields", "votes", "publishers"],
             "rows": sorted(
                 (
                     [*key, json.loads(said), _sum(shares), len(shares)]
@@ -295,7 +311,12 @@ def summary(
 
 def _print(title: str, found: Sequence[tuple[Row, float, float]]) -> None:
     print(f"\n{title}: true stack among the alternatives, or one of its kind; mean weight of each; rows")
-    for of in (lambda row: "all", lambda row: row.family, lambda row: row.kind):
+    groups: tuple[Callable[[Row], str], ...] = (
+        lambda row: "all",
+        lambda row: row.family,
+        lambda row: row.kind,
+    )
+    for of in groups:
         for group, (exact, kind, weight, kind_weight, count) in summary(found, of).items():
             print(f"  {group:16s} {exact:5.1%} {kind:6.1%} {weight:7.2f} {kind_weight:5.2f} {count:7.0f}")
 

@@ -1,7 +1,6 @@
 """The counted table of practice is that of the corpus that ships."""
 
 import practice as counting
-
 from precision_time.corpus.store import load_corpus
 
 

@@ -79,7 +79,7 @@ class Question:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Alternative:
+class Habit:
     """One way to fill in an open point."""
 
     weight: float
@@ -96,7 +96,7 @@ class Alternative:
         return f"{words}: {self.weight:.0%} of the practice counted ({self.source})"
 
 
-_AS_IT_IS = Alternative(weight=1.0, fields={}, source="")
+_AS_IT_IS = Habit(weight=1.0, fields={}, source="")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,16 +104,16 @@ class Practice:
     """Alternatives for every open point of a question, the usual one first."""
 
     question: Question
-    stacks: tuple[Alternative, ...]
-    settings: Mapping[str, Mapping[str, tuple[Alternative, ...]]]
+    stacks: tuple[Habit, ...]
+    settings: Mapping[str, Mapping[str, tuple[Habit, ...]]]
     """By stack, then by point: precision, length, batch, sharding, recompute, compiler ..."""
 
-    def points(self, stack: str) -> Mapping[str, tuple[Alternative, ...]]:
+    def points(self, stack: str) -> Mapping[str, tuple[Habit, ...]]:
         """The open points beside the stack, for those who use this one."""
         return self.settings[stack]
 
 
-class Scenario(NamedTuple):
+class JointHabits(NamedTuple):
     """One joint way to fill in a question."""
 
     weight: float
@@ -158,7 +158,7 @@ def practice(question: Question, votes: Votes | None = None) -> Practice:
     )
 
 
-def scenarios(of: Practice, most: int = 32) -> tuple[Scenario, ...]:
+def scenarios(of: Practice, most: int = 32) -> tuple[JointHabits, ...]:
     """The joint alternatives of a question, the usual one first, then by weight; weights sum to 1.
 
     Where there are more than `most`, the heavy ones stay as they are and the others are thinned out evenly,
@@ -174,7 +174,7 @@ def scenarios(of: Practice, most: int = 32) -> tuple[Scenario, ...]:
     kept = _thinned(others, most - 1)
     total = usual.weight + sum(each.weight for each in kept)
     ranked = sorted(kept, key=lambda each: -each.weight)
-    return tuple(Scenario(each.weight / total, each.fields) for each in (usual, *ranked))
+    return tuple(JointHabits(each.weight / total, each.fields) for each in (usual, *ranked))
 
 
 def question_of(request: RequestFields, workload: Workload, cluster: Cluster) -> Question:
@@ -251,19 +251,6 @@ def method_in_words(task: str) -> str:
     return "pretrain"
 
 
-@cache
-def _kinds() -> tuple[tuple[str, str, tuple[str, ...], re.Pattern[str]], ...]:
-    return tuple(
-        (
-            row["name"],
-            row.get("vendor", ""),
-            tuple(row.get("archs", ())),
-            re.compile("|".join(row.get("names", [""]))),
-        )
-        for row in _classes()["kind"]
-    )
-
-
 def kind_of_device(device: Device) -> str:
     """The kind of people's machine that a device is in.
 
@@ -273,11 +260,11 @@ def kind_of_device(device: Device) -> str:
     """
     name = device.base or device.name
     return next(
-        kind
-        for kind, vendor, archs, names in _kinds()
-        if vendor in ("", device.vendor)
-        and (not archs or device.arch.startswith(archs))
-        and names.search(name)
+        str(row["name"])
+        for row in _classes()["kind"]
+        if row.get("vendor", device.vendor) == device.vendor
+        and device.arch.startswith(tuple(row.get("archs", [""])))
+        and re.search("|".join(row.get("names", [""])), name)
     )
 
 
@@ -332,10 +319,10 @@ def axes_of(stack: str) -> tuple[str, ...]:
     return tuple(axes.get(profile.name, axes.get(profile.kind, ())))
 
 
-def stack_alternatives(question: Question, cast: Sequence[Vote]) -> tuple[Alternative, ...]:
+def stack_alternatives(question: Question, cast: Sequence[Vote]) -> tuple[Habit, ...]:
     """The stacks that a question leaves open, the usual one first; see `practice`."""
     if question.stack is not None:
-        return (Alternative(weight=1.0, fields={}, source="as said"),)
+        return (Habit(weight=1.0, fields={}, source="as said"),)
     votes = [
         vote
         for vote in cast
@@ -348,14 +335,12 @@ def stack_alternatives(question: Question, cast: Sequence[Vote]) -> tuple[Altern
         return found
     device = question.device
     usual = usual_profile(question.family, device.vendor, device.arch)
-    return (
-        Alternative(weight=1.0, fields={STACK: usual.name}, source="nobody counted: usual for the device"),
-    )
+    return (Habit(weight=1.0, fields={STACK: usual.name}, source="nobody counted: usual for the device"),)
 
 
 def _settings(
     question: Question, profile: StackProfile, cast: Votes
-) -> Iterator[tuple[str, tuple[Alternative, ...]]]:
+) -> Iterator[tuple[str, tuple[Habit, ...]]]:
     for point, fields in _points().items():
         if point == STACK or not _is_open(question, point, fields):
             continue
@@ -421,23 +406,18 @@ def _can(question: Question, profile: StackProfile, fields: Mapping[str, Any]) -
     if question.samples is not None and question.samples % fields.get("group_size", 1):
         return False
     longest = question.longest or fields.get("seq_len") or math.inf
-    return fields.get("mean_seq_len", 0) <= longest and fields.get("generate_tokens", 0) < longest
-
-
-@cache
-def _policy(precision: str) -> Any:
-    choice = parse_precision(precision)
-    return get_policy(choice.name, variant=choice.variant)
+    return bool(fields.get("mean_seq_len", 0) <= longest and fields.get("generate_tokens", 0) < longest)
 
 
 def _computes(precision: str, device: Device) -> bool:
     """Whether a device has hardware of its own for a precision, as people then choose it."""
-    policy = _policy(precision)
+    choice = parse_precision(precision)
+    policy = get_policy(choice.name, variant=choice.variant)
     try:
         check_support(policy, device)
     except ConfigError:
         return False
-    return on_device(policy, device).matmul is policy.matmul or policy.name == "fp32"
+    return policy.name == "fp32" or on_device(policy, device).matmul is policy.matmul
 
 
 def _years(question: Question, profile: StackProfile, votes: Sequence[Vote]) -> Iterator[Vote]:
@@ -503,7 +483,7 @@ def _without_said(question: Question, votes: Iterable[Vote]) -> Iterator[Vote]:
 
 def _alternatives(
     question: Question, votes: Iterable[Vote], profile: StackProfile | None = None
-) -> tuple[Alternative, ...]:
+) -> tuple[Habit, ...]:
     """Votes by what they are for, as shares; what cannot be and the lightest left out. The usual first.
 
     Args:
@@ -525,7 +505,7 @@ def _alternatives(
     kept = {key: weight for key, weight in weights.items() if weight > 0.0 and weight >= least}
     total = sum(kept.values())
     return tuple(
-        Alternative(weight=kept[key] / total, fields=dict(key), source=max(cast[key])[1])
+        Habit(weight=kept[key] / total, fields=dict(key), source=max(cast[key])[1])
         for key in sorted(kept, key=lambda key: (-kept[key], repr(key)))
     )
 
@@ -543,12 +523,12 @@ def _likeness(question: Question, vote: Vote, *, of_stack: bool) -> float:
     return float(weight)
 
 
-def _joint(of: Practice, most: int) -> list[Scenario]:
+def _joint(of: Practice, most: int) -> list[JointHabits]:
     """Combinations of alternatives with the products of their weights, that of the usual ones first.
 
     Point by point, thinned out to `most` after each: all of them would be hundreds of thousands.
     """
-    found = [Scenario(each.weight, dict(each.fields)) for each in of.stacks]
+    found = [JointHabits(each.weight, dict(each.fields)) for each in of.stacks]
     names = [str(each.fields.get(STACK, of.question.stack)) for each in of.stacks]
     points = dict.fromkeys(itertools.chain.from_iterable(of.settings[name] for name in names))
     for point in sorted(points, key=list(_points()).index):
@@ -557,12 +537,12 @@ def _joint(of: Practice, most: int) -> list[Scenario]:
             stack = str(fields.get(STACK, of.question.stack))
             open_points = of.settings[stack]
             for each in open_points.get(point, (_AS_IT_IS,)):
-                longer.append(Scenario(weight * each.weight, {**fields, **each.fields}))
+                longer.append(JointHabits(weight * each.weight, {**fields, **each.fields}))
         found = [longer[0], *_thinned(longer[1:], most - 1)]
     return found
 
 
-def _thinned(given: Sequence[Scenario], most: int) -> list[Scenario]:
+def _thinned(given: Sequence[JointHabits], most: int) -> list[JointHabits]:
     """At most so many of the scenarios, in their order; each of the light ones stands for its neighbors."""
     if len(given) <= most:
         return list(given)
@@ -576,7 +556,7 @@ def _thinned(given: Sequence[Scenario], most: int) -> list[Scenario]:
             continue
         passed -= each.weight
         if passed <= 0.0:
-            kept.append(Scenario(light_each, each.fields))
+            kept.append(JointHabits(light_each, each.fields))
             passed += bound
     return kept[:most]
 
@@ -595,16 +575,15 @@ def _bound(weights: Sequence[float], most: int) -> float:
 
 def _known_lengths(dataset: str) -> str:
     """The name in lengths.toml of a data set in any usual spelling; empty where it is not there."""
-    return _spellings().get(normalize(dataset), "") if dataset else ""
-
-
-@cache
-def _spellings() -> Mapping[str, str]:
-    return {
-        normalize(spelling): name
-        for name, row in _lengths_table().items()
-        for spelling in (name, *row.get("aliases", ()))
-    }
+    said = normalize(dataset)
+    return next(
+        (
+            name
+            for name, row in _lengths_table().items()
+            if said in map(normalize, (name, *row.get("aliases", ())))
+        ),
+        "",
+    )
 
 
 def _lengths_table() -> Mapping[str, Any]:
@@ -682,6 +661,5 @@ def _stacks_table() -> Mapping[str, Any]:
     return _file("stacks")
 
 
-@cache
 def _file(name: str) -> Mapping[str, Any]:
     return packaged_toml(__package__, f"data/practice/{name}.toml")
