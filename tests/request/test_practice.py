@@ -33,6 +33,7 @@ _DEVICES = (
     "2xRTX3090",
     "A100",
     "4x8xH100",
+    "2x8xA100",
     "T4",
     "8xV100",
     "8xTPUv4",
@@ -244,3 +245,23 @@ def test_the_true_stack_is_among_the_alternatives() -> None:
         assert sum(votes * weight for votes, weight in pairs) >= floor * sum(votes for votes, _ in pairs), (
             family
         )
+
+
+def test_links_between_hosts_are_those_of_the_chip() -> None:
+    found = _asked(model="gpt2", device="2x8xH100")
+    networks = {each.fields["network"] for each in found.points("megatron")["links"]}
+    assert "8x400g-ib" in networks and not networks & {"8x200g-ib", "10g-tcp"}
+    for said in (
+        {"device": "8xH100"},
+        {"device": "2x8xH100", "network": "efa-3200g"},
+        {"device": "2x8xGaudi2"},
+    ):
+        assert all("links" not in points for points in _asked(model="gpt2", **said).settings.values())
+
+
+def test_a_task_of_glue_is_fine_tuning() -> None:
+    methods = [
+        _asked(model="bert-base", device="A100", dataset=name).question.method
+        for name in ("mnli", "squad", "wikitext103")
+    ]
+    assert methods == ["full", "full", "pretrain"]

@@ -25,12 +25,13 @@ from ..hardware.device import Cluster, Device
 from ..io import packaged_toml
 from ..precision.catalog import get_policy, parse_precision
 from ..precision.support import check_support, on_device
-from ..workload.families.tables import normalize
+from ..workload.families.tables import dataset_table, normalize
 from ..workload.graph import OpClass
 from ..workload.workload import Workload
+from .datasets import type_of
 from .schema import RequestFields
 
-CLASSES = ("family", "method", "kind", "scale", "room")
+CLASSES = ("family", "method", "kind", "scale", "room", "chip")
 """What votes are told apart by, besides the stack and the year."""
 STACK = "stack"
 _ANY = "*"
@@ -53,6 +54,8 @@ class Question:
     device: Device
     kind: str
     """gaming, workstation, small-cloud, data-center, amd, tpu ..."""
+    chip: str = ""
+    """Of the device, whatever its board: A100, H100, RTX4090 ..."""
     num_devices: int = 1
     scale: str = "one"
     """one, host or cluster."""
@@ -198,6 +201,7 @@ def question_of(request: RequestFields, workload: Workload, cluster: Cluster) ->
         method=method_of(request, workload),
         device=cluster.device,
         kind=kind_of_device(cluster.device),
+        chip=(cluster.device.base or cluster.device.name).split("-", maxsplit=1)[0],
         num_devices=devices,
         scale=scale_of(devices, cluster.num_nodes),
         room=room_of(workload, cluster.device),
@@ -234,8 +238,11 @@ def method_of(request: RequestFields, workload: Workload) -> str:
         return "qlora" if workload.adapter.startswith("q") else "lora"
     if (said := method_in_words(request.task or "")) != "pretrain":
         return said
+    known_set = dataset_table().get(normalize(request.dataset or ""))
+    name = request.dataset or "" if known_set is None else known_set.name
+    tunes = request.method == "sft" or type_of(name, "") == "fine-tuning"
     known = _lengths_table().get(_known_lengths(request.dataset or ""), {})
-    return "full" if known.get("method") == "full" or request.method == "sft" else "pretrain"
+    return "full" if tunes or known.get("method") == "full" else "pretrain"
 
 
 def method_in_words(task: str) -> str:
@@ -364,6 +371,9 @@ def _is_open(question: Question, point: str, fields: Sequence[str]) -> bool:
         return False
     if point == "batch":  # all answers to a prompt belong together, and degrees say who shares a batch
         return not (given & {"batch_size", "grad_accum"} or method == "rl" or question.cut_up)
+    if point == "links":
+        said = {"network", "intra_node", "inter_node", "node_type", "cluster", "custom"}
+        return question.scale == "cluster" and not given & said
     if point == "length":
         closed = given & {"mean_seq_len", "padding_share"} or ("seq_len" in given and not question.dataset)
         return question.family in _SEQUENCES and method != "rl" and not closed
@@ -575,12 +585,13 @@ def _bound(weights: Sequence[float], most: int) -> float:
 
 def _known_lengths(dataset: str) -> str:
     """The name in lengths.toml of a data set in any usual spelling; empty where it is not there."""
-    said = normalize(dataset)
+    known = dataset_table().get(normalize(dataset))
+    said = {normalize(dataset), "" if known is None else normalize(known.name)}
     return next(
         (
             name
             for name, row in _lengths_table().items()
-            if said in map(normalize, (name, *row.get("aliases", ())))
+            if said & set(map(normalize, (name, *row.get("aliases", ()))))
         ),
         "",
     )
