@@ -52,7 +52,7 @@ NETWORKS = (
     "infiniband-hdr",
     "infiniband-ndr",
 )
-STACKS = (None, None, "pytorch-eager", "ngc-pytorch", "megatron", "deepspeed", "jax", "tf-graph")
+STACKS = (None, None, "pytorch-eager", "ngc-pytorch", "megatron", "deepspeed-megatron", "jax-xla", "tf-graph")
 ALIASES = packaged_toml("precision_time.precision", "data/aliases.toml")["alias"]
 SHARDED = 3
 BETTER = 1.5

@@ -39,9 +39,9 @@ def complete_precision(prefix: str) -> list[str]:
 
 def complete_stack(prefix: str) -> list[str]:
     """Names of the software stacks that start with `prefix`."""
-    from ..cost.stacks import stack_names
+    from ..cost.stacks import said_stack_names, stack_names
 
-    return [name for name in stack_names() if name.startswith(prefix)]
+    return [name for name in (*stack_names(), *said_stack_names()) if name.startswith(prefix)]
 
 
 def output_file(*flags: str, text: str) -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -340,20 +341,65 @@ def kind_names() -> tuple[str, ...]:
 
 
 def get_stack_profile(name: str) -> StackProfile:
-    """The profile called `name`.
+    """The profile called `name`, or that stands for software that people call so.
+
+    >>> get_stack_profile("axolotl").name
+    'hf-trainer'
 
     Raises:
         UnknownNameError: If there is none; the message offers the nearest names.
     """
     profiles = _profiles()
-    if name not in profiles:
-        raise UnknownNameError(
-            kind="stack",
-            name=name,
-            known=profiles,
-            hint="All stacks: precision-time stacks.",
-        )
-    return profiles[name]
+    if name in profiles:
+        return profiles[name]
+    if (said := stack_name(name)) is not None:
+        return profiles[said.stack]
+    raise UnknownNameError(
+        kind="stack",
+        name=name,
+        known=[*profiles, *_stack_names()],
+        hint="All stacks: precision-time stacks.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StackName:
+    """A name of software that people say, and what it implies."""
+
+    name: str
+    stack: str
+    """Name of the profile that runs the mathematics."""
+    source: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Request fields that the software sets where its user does not."""
+    sharded: Mapping[str, Any] = field(default_factory=dict)
+    """Further ones with more than one device."""
+    approximate: str = ""
+    """In what the stack differs from it, as far as that matters to a reader."""
+    also: tuple[str, ...] = ()
+
+
+def stack_name(name: str) -> StackName | None:
+    """What a name of software implies; None of a stack of the catalog and of what nobody says.
+
+    >>> stack_name("LLaMA_Factory").stack
+    'hf-trainer'
+    """
+    return None if name in _profiles() else _stack_names().get(re.sub(r"[\s_]+", "-", name.strip().lower()))
+
+
+def said_stack_names() -> tuple[str, ...]:
+    """All names of software besides those of the catalog."""
+    return tuple(_stack_names())
+
+
+@cache
+def _stack_names() -> Mapping[str, StackName]:
+    found: dict[str, StackName] = {}
+    for name, row in constants("stack_names")["name"].items():
+        said = StackName(name=name, **{**row, "also": tuple(row.get("also", ()))})
+        found |= dict.fromkeys((name, *said.also), said)
+    return found
 
 
 def framework_profile(framework: str) -> StackProfile:

@@ -19,6 +19,7 @@ from ..cost.stacks import (
     StackProfile,
     framework_profile,
     get_stack_profile,
+    stack_name,
     usual_profile,
 )
 from ..diagnostics import Diagnostics
@@ -338,6 +339,9 @@ def stack_of(request: RequestFields, family: str, device: Device, found: Diagnos
         found.assume(
             "default-stack", f"Software not given: {profile.name} assumed (`precision-time stacks`)."
         )
+    if request.stack is not None and (said := stack_name(request.stack)) is not None:
+        found.assume("stack-name", f"{request.stack} read as {profile.name}.")
+        found.warn("stack-name", *filter(None, [said.approximate and f"{said.approximate}."]))
     _check_attention(request.attention, device)
     return profile.stack(
         framework=request.framework if request.stack is not None else None,

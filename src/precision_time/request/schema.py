@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from ..cost.job import TimingScope
+from ..cost.stacks import stack_name
 from ..errors import ConfigError, nearest_names, shown
 from ..hardware.device import Cluster
 from ..hardware.inventory import ClusterResources
@@ -69,6 +70,22 @@ MOST_ANCHORS = 64
 """Of a request, and of a cluster of the service."""
 _ANCHOR_ALIASES = {"step": STEP_TIME_S, "step_time": STEP_TIME_S}
 """What an anchor says that was measured: seconds per step, or samples per second over all devices."""
+
+
+def with_stack_name(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a request with what the name of its software implies, where they do not say otherwise."""
+    fields, words = dict(given), given.get("stack")
+    said = stack_name(words) if isinstance(words, str) else None
+    if said is None:
+        return fields
+    stated = fields.get("layout")
+    layout = dict(stated) if isinstance(stated, Mapping) else {}
+    layout = stated.given() if isinstance(stated, LayoutOptions) else layout
+    several = any(str(fields.get(name) or 1) != "1" for name in ("gpus", "nodes"))
+    for name, value in {**said.fields, **(said.sharded if several else {})}.items():
+        if name not in layout:
+            fields.setdefault(name, value)
+    return fields
 
 
 def _texts(given: Any) -> Any:
@@ -577,7 +594,7 @@ class RequestFields(Fields):
     @classmethod
     def _prepared(cls, given: dict[str, Any]) -> dict[str, Any]:
         """Layout options may stand beside the others or under `layout`."""
-        flat = with_cluster_words(given)
+        flat = with_stack_name(with_cluster_words(given))
         layout = flat.pop("layout", None)
         outer = {name: flat.pop(name) for name in tuple(flat) if name in LayoutOptions.model_fields}
         if layout is None or isinstance(layout, Mapping):

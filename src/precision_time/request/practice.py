@@ -1,0 +1,676 @@
+"""What people do where a question leaves it open: weighted alternatives, and their joint ones.
+
+The data are votes (`data/practice/`): `counted.toml` holds those of the measured rows of the corpus, one for
+every publisher in a class of questions, `recipes.toml` those of public recipes that were read. A vote counts
+the less the more its class differs from that of the question (`likeness` in classes.toml), so a class that
+nobody published anything of is answered by its neighbors. The stack comes first; everything else is asked of
+those who use that stack.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, NamedTuple
+
+from ..cost.constants import constants
+from ..cost.stacks import StackProfile, get_stack_profile, usual_profile
+from ..errors import ConfigError
+from ..hardware.device import Cluster, Device
+from ..io import packaged_toml
+from ..precision.catalog import get_policy, parse_precision
+from ..precision.support import check_support, on_device
+from ..workload.families.tables import dataset_table, normalize
+from ..workload.graph import OpClass
+from ..workload.workload import Workload
+from .datasets import type_of
+from .schema import RequestFields
+
+CLASSES = ("family", "method", "kind", "scale", "room", "chip")
+"""What votes are told apart by, besides the stack and the year."""
+STACK = "stack"
+_ANY = "*"
+_SEQUENCES = frozenset({"language", "encoder"})
+_CONVOLUTIONS = frozenset({OpClass.CONV, OpClass.GROUPED_CONV, OpClass.DEPTHWISE_CONV})
+_LENGTHS = frozenset({"seq_len", "mean_seq_len", "packing", "padding_share"})
+_LAYOUT_DEGREES = ("tp", "pp", "cp")
+_WIDER = 2
+"""Times as many combinations are followed as scenarios are asked for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """What of a question decides its practice."""
+
+    family: str
+    """vision, language, encoder ... (`families` of classes.toml)."""
+    method: str
+    """pretrain, full, lora, qlora, preference or rl."""
+    device: Device
+    kind: str
+    """gaming, workstation, small-cloud, data-center, amd, tpu ..."""
+    chip: str = ""
+    """Of the device, whatever its board: A100, H100, RTX4090 ..."""
+    num_devices: int = 1
+    scale: str = "one"
+    """one, host or cluster."""
+    room: str = "roomy"
+    """roomy, or crowded where the states of a replica take most of a device's memory."""
+    year: float | None = None
+    """Decimal year of the software; None for today."""
+    stack: str | None = None
+    """Name of the profile, where it is said."""
+    frameworks: tuple[str, ...] = ()
+    """Framework, where that alone is said."""
+    dataset: str = ""
+    """Of lengths.toml; empty for any other."""
+    longest: int | None = None
+    """Tokens of a sample, where they are said."""
+    samples: float | None = None
+    """Samples of a step over all devices, where they are said."""
+    convolutions: bool = False
+    attention: bool = False
+    cut_up: bool = False
+    """Whether tensor, pipeline or context degrees are said."""
+    given: frozenset[str] = frozenset()
+    """Request fields that are said, those of the layout among them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Habit:
+    """One way to fill in an open point."""
+
+    weight: float
+    """Of all alternatives of the point 1."""
+    fields: Mapping[str, Any]
+    """Request fields and their values; empty to leave it as it is."""
+    source: str
+    """Who votes for it."""
+
+    @property
+    def reason(self) -> str:
+        """In words, for a reader: what is assumed and how many do so."""
+        words = ", ".join(f"{name}={value}" for name, value in self.fields.items()) or "as it is"
+        return f"{words}: {self.weight:.0%} of the practice counted ({self.source})"
+
+
+_AS_IT_IS = Habit(weight=1.0, fields={}, source="")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Practice:
+    """Alternatives for every open point of a question, the usual one first."""
+
+    question: Question
+    stacks: tuple[Habit, ...]
+    settings: Mapping[str, Mapping[str, tuple[Habit, ...]]]
+    """By stack, then by point: precision, length, batch, sharding, recompute, compiler ..."""
+
+    def points(self, stack: str) -> Mapping[str, tuple[Habit, ...]]:
+        """The open points beside the stack, for those who use this one."""
+        return self.settings[stack]
+
+
+class JointHabits(NamedTuple):
+    """One joint way to fill in a question."""
+
+    weight: float
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Vote:
+    """What some people of one class do."""
+
+    votes: float
+    stack: str
+    fields: Mapping[str, Any]
+    source: str
+    classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Of `CLASSES`; one that is missing is any."""
+    year: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Votes:
+    """All votes: for the stack, and for each point by point and stack."""
+
+    stacks: tuple[Vote, ...]
+    settings: Mapping[tuple[str, str], tuple[Vote, ...]]
+
+
+def practice(question: Question, votes: Votes | None = None) -> Practice:
+    """The alternatives of a question for every point that it leaves open.
+
+    Args:
+        question: See `question_of`.
+        votes: Others than those that ship.
+    """
+    cast = shipped_votes() if votes is None else votes
+    stacks = stack_alternatives(question, cast.stacks)
+    names = [str(each.fields.get(STACK, question.stack)) for each in stacks]
+    return Practice(
+        question=question,
+        stacks=stacks,
+        settings={name: dict(_settings(question, get_stack_profile(name), cast)) for name in names},
+    )
+
+
+def scenarios(of: Practice, most: int = 32) -> tuple[JointHabits, ...]:
+    """The joint alternatives of a question, the usual one first, then by weight; weights sum to 1.
+
+    Where there are more than `most`, the heavy ones stay as they are and the others are thinned out evenly,
+    each of those kept for an equal share of the weight (Fearnhead and Clifford 2003, optimal resampling, with
+    a fixed offset for the random one): the weight of every single alternative stays close to what it is.
+
+    Raises:
+        ConfigError: If `most` is below 1.
+    """
+    if most < 1:
+        raise ConfigError(f"most={most} is invalid: it must be at least 1. To fix: most=1 or more.")
+    usual, *others = _joint(of, _WIDER * most)
+    kept = _thinned(others, most - 1)
+    total = usual.weight + sum(each.weight for each in kept)
+    ranked = sorted(kept, key=lambda each: -each.weight)
+    return tuple(JointHabits(each.weight / total, each.fields) for each in (usual, *ranked))
+
+
+def question_of(request: RequestFields, workload: Workload, cluster: Cluster) -> Question:
+    """The question that a request asks.
+
+    Args:
+        request: What is said.
+        workload: What is trained.
+        cluster: Where.
+    """
+    given = frozenset(request.model_fields_set - {"layout"}) | request.layout.model_fields_set
+    graph, layout = workload.graph, request.layout
+    devices, cut_up = cluster.num_devices, any(getattr(layout, name) > 1 for name in _LAYOUT_DEGREES)
+    samples = request.global_batch_size
+    if request.global_batch_tokens is not None and graph.seq_len:
+        samples = request.global_batch_tokens / graph.seq_len
+    elif request.batch_size is not None and samples is None:
+        samples = request.batch_size * layout.grad_accum * devices
+    return Question(
+        family=family_of(workload.family),
+        method=method_of(request, workload),
+        device=cluster.device,
+        kind=kind_of_device(cluster.device),
+        chip=(cluster.device.base or cluster.device.name).split("-", maxsplit=1)[0],
+        num_devices=devices,
+        scale=scale_of(devices, cluster.num_nodes),
+        room=room_of(workload, cluster.device),
+        year=request.software,
+        stack=None if request.stack is None else get_stack_profile(request.stack).name,
+        frameworks=() if request.framework is None else (request.framework.strip().lower(),),
+        dataset=_known_lengths(request.dataset or ""),
+        longest=request.seq_len,
+        samples=samples,
+        convolutions=any(node.op_class in _CONVOLUTIONS for node in graph.nodes),
+        attention=any(node.op_class is OpClass.ATTENTION for node in graph.nodes),
+        cut_up=cut_up,
+        given=given,
+    )
+
+
+def family_of(family: str) -> str:
+    """The family in which practice is told apart, of one of `Workload.family`.
+
+    >>> family_of("moe"), family_of("vit")
+    ('language', 'vision')
+    """
+    families: Mapping[str, str] = _classes()["families"]
+    return families.get(family, families["other"])
+
+
+def method_of(request: RequestFields, workload: Workload) -> str:
+    """How a request trains: rl, preference, lora, qlora, full (fine-tuning) or pretrain."""
+    if request.method in ("grpo", "ppo"):
+        return "rl"
+    if request.method in ("dpo", "reward", "distill"):
+        return "preference"
+    if workload.adapter:
+        return "qlora" if workload.adapter.startswith("q") else "lora"
+    if (said := method_in_words(request.task or "")) != "pretrain":
+        return said
+    known_set = dataset_table().get(normalize(request.dataset or ""))
+    name = request.dataset or "" if known_set is None else known_set.name
+    tunes = request.method == "sft" or type_of(name, "") == "fine-tuning"
+    known = _lengths_table().get(_known_lengths(request.dataset or ""), {})
+    return "full" if tunes or known.get("method") == "full" else "pretrain"
+
+
+def method_in_words(task: str) -> str:
+    """The method that a task is called by.
+
+    >>> method_in_words("squad-finetune"), method_in_words("lora-finetune"), method_in_words("imagenet-train")
+    ('full', 'lora', 'pretrain')
+    """
+    words = task.lower()
+    for row in _classes()["method"]:
+        if any(word in words for word in row["words"]):
+            return str(row["name"])
+    return "pretrain"
+
+
+def kind_of_device(device: Device) -> str:
+    """The kind of people's machine that a device is in.
+
+    >>> from precision_time.hardware.catalog import get_device
+    >>> [kind_of_device(get_device(name)) for name in ("RTX4090", "A100", "T4", "TPUv4", "A6000")]
+    ['gaming', 'data-center', 'small-cloud', 'tpu', 'workstation']
+    """
+    name = device.base or device.name
+    return next(
+        str(row["name"])
+        for row in _classes()["kind"]
+        if row.get("vendor", device.vendor) == device.vendor
+        and device.arch.startswith(tuple(row.get("archs", [""])))
+        and re.search("|".join(row.get("names", [""])), name)
+    )
+
+
+def scale_of(devices: int, nodes: int) -> str:
+    """One device, a host, or a cluster."""
+    return "cluster" if nodes > 1 else "host" if devices > 1 else "one"
+
+
+def room_of(workload: Workload, device: Device) -> str:
+    """Whether parameters, gradients and states of a replica leave room on a device."""
+    rule = _classes()["room"]
+    trained = workload.graph.trainable_params
+    frozen = max(workload.graph.params - trained, 0.0)
+    quantized = workload.adapter.startswith("q")
+    held = trained * rule["trained_bytes_per_param"]
+    held += frozen * rule["quantized_bytes_per_param" if quantized else "frozen_bytes_per_param"]
+    return "crowded" if held > rule["crowded_share"] * device.memory_bytes else "roomy"
+
+
+def stacks_on(kind: str) -> tuple[str, ...]:
+    """Names of the stacks that run on a kind of device."""
+    table = _stacks_table()["kind"]
+    return tuple(table.get(kind, table["data-center"]))
+
+
+def runs_on(stack: str, device: Device) -> bool:
+    """Whether a stack exists for a device.
+
+    >>> from precision_time.hardware.catalog import get_device
+    >>> runs_on("megatron", get_device("TPUv4")), runs_on("jax-xla", get_device("TPUv4"))
+    (False, True)
+    """
+    profile = get_stack_profile(stack)
+    names = stacks_on(kind_of_device(device))
+    return profile.name in names or profile.kind in names
+
+
+def serves(stack: str, family: str) -> bool:
+    """Whether a stack trains models of a family of practice: some are written for one kind alone."""
+    families = _stacks_table()["serves"].get(stack)
+    return families is None or family in families
+
+
+def axes_of(stack: str) -> tuple[str, ...]:
+    """Axes of a layout that a stack has besides data parallelism.
+
+    >>> axes_of("megatron"), axes_of("pytorch-eager")
+    (('tp', 'pp', 'cp', 'ep'), ())
+    """
+    axes: Mapping[str, Sequence[str]] = _stacks_table()["axes"]
+    profile = get_stack_profile(stack)
+    return tuple(axes.get(profile.name, axes.get(profile.kind, ())))
+
+
+def stack_alternatives(question: Question, cast: Sequence[Vote]) -> tuple[Habit, ...]:
+    """The stacks that a question leaves open, the usual one first; see `practice`."""
+    if question.stack is not None:
+        return (Habit(weight=1.0, fields={}, source="as said"),)
+    votes = [
+        vote
+        for vote in cast
+        if runs_on(vote.stack, question.device)
+        and serves(vote.stack, question.family)
+        and (not question.frameworks or get_stack_profile(vote.stack).framework in question.frameworks)
+    ]
+    found = _alternatives(question, votes)
+    if found:
+        return found
+    device = question.device
+    usual = usual_profile(question.family, device.vendor, device.arch)
+    return (Habit(weight=1.0, fields={STACK: usual.name}, source="nobody counted: usual for the device"),)
+
+
+def _settings(
+    question: Question, profile: StackProfile, cast: Votes
+) -> Iterator[tuple[str, tuple[Habit, ...]]]:
+    for point, fields in _points().items():
+        if point == STACK or not _is_open(question, point, fields):
+            continue
+        votes = [*cast.settings.get((point, profile.name), ()), *cast.settings.get((point, _ANY), ())]
+        if profile.kind:
+            votes += cast.settings.get((point, profile.kind), ())
+        if point == "length":
+            votes = [*_lengths_of_rows(question, votes)]
+        if point == "batch" and question.samples is not None:
+            votes = [*_cuts(question, votes)]
+        if point == "software":
+            votes = [*_years(question, profile, votes)]
+        if found := _alternatives(question, _without_said(question, votes), profile):
+            yield point, found
+
+
+def _is_open(question: Question, point: str, fields: Sequence[str]) -> bool:
+    """Whether a question leaves a point open that means something to it."""
+    given, method = question.given, question.method
+    if all(name in given for name in fields):
+        return False
+    if point == "batch":  # all answers to a prompt belong together, and degrees say who shares a batch
+        return not (given & {"batch_size", "grad_accum"} or method == "rl" or question.cut_up)
+    if point == "links":
+        said = {"network", "intra_node", "inter_node", "node_type", "cluster", "custom"}
+        return question.scale == "cluster" and not given & said
+    if point == "length":
+        closed = given & {"mean_seq_len", "padding_share"} or ("seq_len" in given and not question.dataset)
+        return question.family in _SEQUENCES and method != "rl" and not closed
+    if point == "sharding":
+        return question.num_devices > 1 and "zero" not in given
+    if point == "generation":
+        return method == "rl"
+    if point == "adapter":
+        return method in ("lora", "qlora")
+    if point == "memory_format":
+        return question.convolutions
+    if point == "attention":
+        return question.attention
+    if point == "input":
+        fed = question.family in _stacks_table()["fed"]["families"]
+        return fed and not given & {"loader", "real_input", "input_rate"}
+    return True
+
+
+def _can(question: Question, profile: StackProfile, fields: Mapping[str, Any]) -> bool:
+    """Whether device and stack can do what an alternative says."""
+    device, given = question.device, question.given
+    if (precision := fields.get("precision")) is not None and not _computes(str(precision), device):
+        return False
+    if (compiler := fields.get("compiler")) is not None:
+        row = _stacks_table()["compiler"].get(compiler)
+        if row is not None and (
+            profile.framework not in row["frameworks"] or device.arch in row.get("not_archs", ())
+        ):
+            return False
+    attention = str(fields.get("attention", ""))
+    if attention.startswith("flash") and device.arch in constants("kernels")["without_flash"]:
+        return False
+    whole = question.room == "crowded" and not question.cut_up and "pp" not in axes_of(profile.name)
+    if fields.get("zero") == 0 and question.num_devices > 1 and whole:
+        return False
+    packs = fields.keys() & (_LENGTHS - {"seq_len"})
+    if packs and (profile.unpadded_from is not None or "unpadded_sequences" in given):
+        return False
+    if question.samples is not None and question.samples % fields.get("group_size", 1):
+        return False
+    longest = question.longest or fields.get("seq_len") or math.inf
+    return bool(fields.get("mean_seq_len", 0) <= longest and fields.get("generate_tokens", 0) < longest)
+
+
+def _computes(precision: str, device: Device) -> bool:
+    """Whether a device has hardware of its own for a precision, as people then choose it."""
+    choice = parse_precision(precision)
+    policy = get_policy(choice.name, variant=choice.variant)
+    try:
+        check_support(policy, device)
+    except ConfigError:
+        return False
+    return policy.name == "fp32" or on_device(policy, device).matmul is policy.matmul
+
+
+def _years(question: Question, profile: StackProfile, votes: Sequence[Vote]) -> Iterator[Vote]:
+    """Votes for the age of the software as votes for its year: not before the device, not after today.
+
+    Today's has its share whatever was counted: a question without a year is one of today.
+    """
+    today = float(_classes()["today"])
+    last = min(today, float(_stacks_table()["last_year"].get(profile.name, today)))
+    first, share = question.device.release_year + 0.5, float(_classes()["software"]["today_share"])
+    weights = [vote.votes * _likeness(question, vote, of_stack=True) for vote in votes]
+    cast = share / (1.0 - share) * sum(weights) or 1.0
+    yield Vote(
+        votes=cast, stack=profile.name, fields={"software": max(last, first)}, source="software of today"
+    )
+    for vote, weight in zip(votes, weights, strict=True):
+        year = min(question.device.release_year + float(vote.fields["years_after_device"]), last)
+        fields = {"software": round(max(year, first), 2)}
+        yield Vote(votes=weight, stack=profile.name, fields=fields, source=vote.source)
+
+
+def _lengths_of_rows(question: Question, votes: Iterable[Vote]) -> Iterator[Vote]:
+    """Votes for lengths, with the mean of the data set where it is known: rows are cut at or packed to it."""
+    known = _lengths_table().get(question.dataset)
+    mean = float(known.get("mean_tokens", 0.0)) if known else 0.0
+    for vote in votes:
+        longest = question.longest or vote.fields.get("seq_len")
+        if not known or not mean:
+            yield Vote(**{**_slots(vote), "fields": {} if longest is None else {"seq_len": longest}})
+            continue
+        if not longest:
+            continue
+        if known["packing"] == "always":  # running text is cut into full rows
+            fields: dict[str, Any] = {"seq_len": longest}
+        else:
+            fields = {**vote.fields, "seq_len": longest, "mean_seq_len": min(mean, float(longest))}
+        source = f"{vote.source}; {question.dataset}: {known['source']}"
+        yield Vote(**{**_slots(vote), "fields": fields, "source": source})
+
+
+def _cuts(question: Question, votes: Iterable[Vote]) -> Iterator[Vote]:
+    """Votes for a batch as votes for the micro batch of a global one: at most all of a device's."""
+    each = (question.samples or 0.0) / question.num_devices
+    for vote in votes:
+        micro = min(float(vote.fields["batch_size"]), each)
+        if micro >= 1.0 and each % micro == 0.0:
+            yield Vote(**{**_slots(vote), "fields": {"batch_size": micro}})
+
+
+def _slots(vote: Vote) -> dict[str, Any]:
+    return {name: getattr(vote, name) for name in Vote.__slots__}
+
+
+def _without_said(question: Question, votes: Iterable[Vote]) -> Iterator[Vote]:
+    """Votes without the fields that a question says: they leave those as they are said."""
+    for vote in votes:
+        if vote.fields.keys() & question.given:
+            fields = {name: value for name, value in vote.fields.items() if name not in question.given}
+            yield Vote(**{**_slots(vote), "fields": fields})
+        else:
+            yield vote
+
+
+def _alternatives(
+    question: Question, votes: Iterable[Vote], profile: StackProfile | None = None
+) -> tuple[Habit, ...]:
+    """Votes by what they are for, as shares; what cannot be and the lightest left out. The usual first.
+
+    Args:
+        question: What is asked.
+        votes: For a point of those who use a stack, or for the stack.
+        profile: That stack; None where the votes are for it.
+    """
+    cast: dict[tuple[tuple[str, Any], ...], list[tuple[float, str]]] = defaultdict(list)
+    for vote in votes:
+        fields = {STACK: vote.stack} if profile is None else vote.fields
+        weight = vote.votes * _likeness(question, vote, of_stack=profile is not None)
+        cast[tuple(sorted(fields.items()))].append((weight, vote.source))
+    weights = {
+        key: sum(weight for weight, _ in each)
+        for key, each in cast.items()
+        if profile is None or _can(question, profile, dict(key))
+    }
+    least = float(_classes()["least"]["weight"]) * sum(weights.values())
+    kept = {key: weight for key, weight in weights.items() if weight > 0.0 and weight >= least}
+    total = sum(kept.values())
+    return tuple(
+        Habit(weight=kept[key] / total, fields=dict(key), source=max(cast[key])[1])
+        for key in sorted(kept, key=lambda key: (-kept[key], repr(key)))
+    )
+
+
+def _likeness(question: Question, vote: Vote, *, of_stack: bool) -> float:
+    """How much a vote counts for a question: the product over the classes in which they differ."""
+    factors = _classes()["likeness"]
+    weight = factors["any_stack"] if of_stack and vote.stack == _ANY else 1.0
+    for name, values in vote.classes.items():
+        if getattr(question, name) not in values:
+            weight *= factors[name]
+    if vote.year is not None:
+        year = _classes()["today"] if question.year is None else question.year
+        weight *= 0.5 ** (abs(year - vote.year) / factors["half_life_years"])
+    return float(weight)
+
+
+def _joint(of: Practice, most: int) -> list[JointHabits]:
+    """Combinations of alternatives with the products of their weights, that of the usual ones first.
+
+    Point by point, thinned out to `most` after each: all of them would be hundreds of thousands.
+    """
+    found = [JointHabits(each.weight, dict(each.fields)) for each in of.stacks]
+    names = [str(each.fields.get(STACK, of.question.stack)) for each in of.stacks]
+    points = dict.fromkeys(itertools.chain.from_iterable(of.settings[name] for name in names))
+    for point in sorted(points, key=list(_points()).index):
+        longer = []
+        for weight, fields in found:
+            stack = str(fields.get(STACK, of.question.stack))
+            open_points = of.settings[stack]
+            for each in open_points.get(point, (_AS_IT_IS,)):
+                longer.append(JointHabits(weight * each.weight, {**fields, **each.fields}))
+        found = [longer[0], *_thinned(longer[1:], most - 1)]
+    return found
+
+
+def _thinned(given: Sequence[JointHabits], most: int) -> list[JointHabits]:
+    """At most so many of the scenarios, in their order; each of the light ones stands for its neighbors."""
+    if len(given) <= most:
+        return list(given)
+    if most <= 0:
+        return []
+    bound = _bound([each.weight for each in given], most)
+    light_each, kept, passed = bound, [], 0.5 * bound
+    for each in given:
+        if each.weight >= bound:
+            kept.append(each)
+            continue
+        passed -= each.weight
+        if passed <= 0.0:
+            kept.append(JointHabits(light_each, each.fields))
+            passed += bound
+    return kept[:most]
+
+
+def _bound(weights: Sequence[float], most: int) -> float:
+    """The weight above which `most` can be kept as they are: sum of min(1, weight / bound) is `most`."""
+    ranked = sorted(weights, reverse=True)
+    rest = sum(ranked)
+    for kept, weight in enumerate(ranked):
+        bound = rest / max(most - kept, 1)
+        if weight < bound or kept + 1 >= most:
+            return bound
+        rest -= weight
+    return ranked[-1]
+
+
+def _known_lengths(dataset: str) -> str:
+    """The name in lengths.toml of a data set in any usual spelling; empty where it is not there."""
+    known = dataset_table().get(normalize(dataset))
+    said = {normalize(dataset), "" if known is None else normalize(known.name)}
+    return next(
+        (
+            name
+            for name, row in _lengths_table().items()
+            if said & set(map(normalize, (name, *row.get("aliases", ()))))
+        ),
+        "",
+    )
+
+
+def _lengths_table() -> Mapping[str, Any]:
+    table: Mapping[str, Any] = _file("lengths")["dataset"]
+    return table
+
+
+def _points() -> Mapping[str, tuple[str, ...]]:
+    """Open points and the fields that fill them in, in the order in which they are decided."""
+    table: Mapping[str, Any] = _stacks_table()["points"]
+    return {name: tuple(fields) for name, fields in table.items()}
+
+
+@cache
+def shipped_votes() -> Votes:
+    """The votes of counted.toml and recipes.toml."""
+    stacks: list[Vote] = []
+    settings: dict[tuple[str, str], list[Vote]] = defaultdict(list)
+    for point, vote in itertools.chain(counted_votes(_file("counted")), recipe_votes()):
+        if point == STACK:
+            stacks.append(vote)
+        else:
+            settings[point, vote.stack].append(vote)
+    return Votes(stacks=tuple(stacks), settings={key: tuple(votes) for key, votes in settings.items()})
+
+
+def counted_votes(tables: Mapping[str, Any]) -> Iterator[tuple[str, Vote]]:
+    """Votes of tables as scripts/practice.py counts them, each with its point.
+
+    Args:
+        tables: By point: `columns`, and `rows` in their order; a class that is "*" is any.
+    """
+    for point, table in tables.items():
+        for row in table["rows"]:
+            named = dict(zip(table["columns"], row, strict=True))
+            yield (
+                point,
+                Vote(
+                    votes=named["votes"],
+                    stack=named[STACK],
+                    fields=named.get("fields", {}),
+                    source=f"{named['publishers']} publishers of measured runs",
+                    classes={name: (named[name],) for name in CLASSES if named.get(name, _ANY) != _ANY},
+                    year=named.get("year"),
+                ),
+            )
+
+
+def recipe_votes() -> Iterator[tuple[str, Vote]]:
+    """Votes of recipes.toml, each with its point."""
+    for recipe in _file("recipes")["recipe"]:
+        common: dict[str, Any] = {
+            "stack": recipe["stack"],
+            "source": recipe["source"],
+            "classes": {
+                name: tuple([value] if isinstance(value, str) else value)
+                for name in CLASSES
+                if (value := recipe.get(name)) is not None
+            },
+            "year": recipe.get("year"),
+        }
+        if votes := recipe.get("votes", 0.0):
+            yield STACK, Vote(votes=votes, fields={}, **common)
+        for point, counts in recipe.get("settings", {}).items():
+            total = sum(count for count, _ in counts)
+            for count, fields in counts:
+                yield point, Vote(votes=recipe.get("weight", 1.0) * count / total, fields=fields, **common)
+
+
+def _classes() -> Mapping[str, Any]:
+    return _file("classes")
+
+
+def _stacks_table() -> Mapping[str, Any]:
+    return _file("stacks")
+
+
+def _file(name: str) -> Mapping[str, Any]:
+    return packaged_toml(__package__, f"data/practice/{name}.toml")

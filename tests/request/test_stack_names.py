@@ -1,0 +1,58 @@
+"""Names of software that people say: each is a request, and what it implies gives way to what is said."""
+
+import pytest
+
+from precision_time.cost.stacks import get_stack_profile, said_stack_names, stack_name, stack_names
+from precision_time.errors import UnknownNameError
+from precision_time.request.request import Request
+
+_SAID = (
+    "unsloth", "trl", "peft", "axolotl", "llama-factory", "deepspeed", "fsdp", "lightning", "mlx", "jax",
+    "keras", "verl", "accelerate", "megatron", "nemo", "torchtitan", "torchtune", "composer",
+    "mosaic-composer", "transformers",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _SAID)
+def test_what_people_say_is_a_stack(name: str) -> None:
+    job = Request.of({"model": "gpt2", "device": "2xA100", "stack": name, "batch_size": 4}).resolve()
+    assert job.stack.profile == get_stack_profile(name).name
+
+
+@pytest.mark.parametrize("name", said_stack_names())
+def test_what_a_name_implies_is_what_a_user_could_say(name: str) -> None:
+    said = stack_name(name)
+    assert said is not None and said.source and said.stack in stack_names()
+    job = Request.of({"model": "gpt2", "device": "2xA100", "stack": name, "batch_size": 4}).resolve()
+    fields = {
+        name: value
+        for name, value in {**said.fields, **said.sharded}.items()
+        if name not in ("zero", "checkpointing")
+    }
+    plain = Request.of({"model": "gpt2", "device": "2xA100", "stack": said.stack, **fields, "batch_size": 4})
+    assert plain.resolve().stack == job.stack
+    assert any(item.code == "stack-name" and said.stack in item.text for item in job.diagnostics)
+
+
+def test_what_is_said_holds_before_what_a_name_implies() -> None:
+    request = Request.of(
+        {"model": "gpt2", "device": "8xA100", "stack": "verl", "zero": 1, "software": 2024.0}
+    )
+    assert (request.layout.zero, request.software, request.layout.checkpointing) == (1, 2024.0, "full")
+    nested = Request.of({"model": "gpt2", "stack": "trl", "layout": {"checkpointing": "none"}})
+    assert nested.layout.checkpointing == "none"
+
+
+def test_one_device_is_not_sharded() -> None:
+    assert Request.of({"model": "gpt2", "device": "A100", "stack": "deepspeed"}).layout.zero is None
+    assert Request.of({"model": "gpt2", "device": "8xA100", "stack": "deepspeed"}).layout.zero == 2
+
+
+def test_a_request_with_a_name_says_itself_again() -> None:
+    request = Request.of({"model": "gpt2", "device": "8xA100", "stack": "axolotl"})
+    assert Request.of(request.given()) == request
+
+
+def test_what_nobody_says_is_refused_with_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="unsloth"):
+        get_stack_profile("unslot")
