@@ -30,6 +30,7 @@ from ..request.request import Request
 from ..workload.method import Method
 from .method import method_seconds
 from .remarks import Remark, remarks_on
+from .scenarios import Scenarios, widened
 
 TIME, TERMS, MEMORY, RUN = "time", "terms", "memory", "run"
 ALL = frozenset({TIME, TERMS, MEMORY, RUN})
@@ -91,6 +92,8 @@ class Answers:
     """What measured points say of each row."""
     remedies: bool = False
     """Whether a job that does not fit says what to ask for instead."""
+    scenarios: Scenarios | None = None
+    """The ways in which what was left open may be filled in; None where nothing was, or jobs were given."""
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -156,6 +159,9 @@ def answer(
         for row, group in enumerate(jobs.group):
             device = jobs.shared[group].cluster.device.name
             calibrated[row] = calibration.said(times.row(row), shipped.row(row), device)
+    filled = None
+    if requests and calibration is None:
+        times, filled = widened(jobs, requests, times, predictor, coverage=coverage)
     facts = _Facts.of(jobs)
     batch = jobs.micro_batch_size * facts.replicas
     columns, beside = _time_columns(jobs, lengths, facts, batch, times)
@@ -184,6 +190,7 @@ def answer(
         said=tuple(said),
         calibrated=calibrated,
         remedies=remedies,
+        scenarios=filled,
     )
 
 

@@ -1,0 +1,290 @@
+"""The interval of a question: what it leaves open is filled in as people fill it in, in several ways.
+
+A question names model, device, count, precision and batch; software, its year, sharding, recomputation,
+compiler, memory format, input and links are often open. Each row of a table of answers comes with the weighted
+scenarios that practice has for what its request leaves open (`request/practice.py`); they are priced in one
+table and make a mixture of distributions: every scenario is as uncertain as the predictor says of it. The
+answer is the median of the mixture, which has the least expected log error, and its interval holds the share
+asked for. A request that leaves nothing open has one scenario: itself.
+
+Of a mixture, what lies beyond the predictor's own interval is widened by a factor that was fitted to questions
+of measured runs whose publisher had no vote (`scripts/questions.py`, `data/scenarios.toml`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Floats, Indices
+from ..cost.job import Job, Jobs
+from ..diagnostics import Diagnostics
+from ..errors import PrecisionTimeError
+from ..io import packaged_toml
+from ..learn.predictor import Predictor, Times
+from ..learn.priced import price_jobs
+from ..parallel.layout import Checkpointing, Layout
+from ..request.practice import STACK, Practice, axes_of, practice, question_of
+from ..request.practice import scenarios as joint
+from ..request.request import Request
+from ..request.resolve import cluster_of, stack_of
+
+POINTS = ("links", "software", "sharding", "recompute", "compiler", "memory_format", "attention", "input")
+"""Open points besides the stack that scenarios fill in: those that change how a job runs, not what it trains."""
+_OF_STACK = frozenset(
+    {"stack", "software", "compiler", "channels_last", "attention", "real_input", "loader"}
+)
+_AXES = ("tp", "pp", "cp")
+_STEPS = 60
+"""Halvings of a range of times: to the last digit."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scenario:
+    """One way to fill in what a request leaves open."""
+
+    weight: float
+    fields: Mapping[str, Any]
+    job: Job
+    batch_share: float = 1.0
+    """Its micro batch over that of the request's own job: another layout cuts the same batch otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Scenarios:
+    """The scenarios of n rows: m at most, of which the first is the row's own job."""
+
+    weights: Floats
+    """Shape (n, m), of a row together 1; 0 where it has fewer."""
+    fields: Sequence[Sequence[Mapping[str, Any]]]
+    """By group of the rows, what each scenario fills in."""
+    step_time_s: Floats
+    """Shape (n, m); that of the row's own job where there is none."""
+
+
+def scenarios_of(request: Request, job: Job, *, most: int | None = None) -> tuple[Scenario, ...]:
+    """The scenarios of a request, its own job first; that alone where nothing is open.
+
+    Args:
+        request: What is asked.
+        job: What it resolves to: what is assumed counts by itself (`own_share`).
+        most: Scenarios at most; None for those of data/scenarios.toml.
+    """
+    own = Scenario(weight=1.0, fields={}, job=job)
+    if job.workload.method is not None or request.anchors or request.calibration is not None:
+        return (own,)
+    found = practice(question_of(request, job.workload, job.cluster))
+    wanted = replace(found, settings={name: _some(found, name) for name in found.settings})
+    if len(found.stacks) == 1 and not any(len(each) > 1 for each in _points(wanted)):
+        return (own,)
+    settings = _settings()
+    others = [
+        replace(made, weight=weight)
+        for weight, fields in joint(wanted, most or int(settings["most"]))
+        if (made := _made(request, job, fields)) is not None
+    ]
+    total = sum(each.weight for each in others)
+    if not total:
+        return (own,)
+    share = float(settings["own_share"])
+    rest = (replace(each, weight=(1.0 - share) * each.weight / total) for each in others)
+    return (replace(own, weight=share), *rest)
+
+
+def _settings() -> Mapping[str, Any]:
+    return packaged_toml(__package__, "data/scenarios.toml")["mixture"]  # type: ignore[no-any-return]
+
+
+def _some(of: Practice, stack: str) -> dict[str, Any]:
+    return {name: each for name, each in of.settings[stack].items() if name in POINTS}
+
+
+def _points(of: Practice) -> Iterator[Sequence[Any]]:
+    for points in of.settings.values():
+        yield from points.values()
+
+
+def _made(request: Request, job: Job, fields: Mapping[str, Any]) -> Scenario | None:
+    """The job as a scenario runs it; None where it cannot be."""
+    changed = request.changed(**{name: value for name, value in fields.items() if name in _OF_STACK})
+    found = Diagnostics()
+    try:
+        cluster = job.cluster
+        if "network" in fields:
+            cluster = cluster_of(request.changed(network=fields["network"]), found)
+        stack = stack_of(changed, job.workload.family, cluster.device, found)
+        layout = _layout(job.layout, stack.profile, fields)
+        made = replace(job, cluster=cluster, stack=stack, layout=layout)
+    except PrecisionTimeError:
+        return None
+    share = layout.micro_batch_size / job.layout.micro_batch_size
+    return Scenario(weight=0.0, fields=fields, job=made, batch_share=share)
+
+
+def _layout(layout: Layout, stack: str, fields: Mapping[str, Any]) -> Layout:
+    """The layout under a scenario: data-parallel alone on a stack without the axes of the one assumed."""
+    changes: dict[str, Any] = {}
+    if "checkpointing" in fields:
+        changes |= {
+            "checkpointing": Checkpointing(fields["checkpointing"]), "checkpointed_share": 1.0, "recomputed": (),
+        }  # fmt: skip
+    zero = fields.get("zero", layout.zero_stage)
+    if any(getattr(layout, axis) > 1 for axis in _AXES) and not set(_AXES) & set(axes_of(stack)):
+        world = layout.world_size
+        micro = layout.micro_batch_size * layout.num_micro_batches * layout.dp / world
+        changes |= {
+            "dp": world, "tp": 1, "pp": 1, "cp": 1, "virtual_pp": 1, "stage_layers": (), "num_micro_batches": 1,
+            "sequence_parallel": False, "micro_batch_size": micro,
+        }  # fmt: skip
+        zero = max(zero, 3)
+    changes["zero_stage"] = min(zero, 1) if changes.get("pp", layout.pp) > 1 else zero
+    return replace(layout, **changes)
+
+
+def widened(
+    jobs: Jobs,
+    requests: Sequence[Request],
+    times: Times,
+    predictor: Predictor,
+    *,
+    coverage: Floats,
+) -> tuple[Times, Scenarios | None]:
+    """Times of jobs as answers to what was asked: medians and intervals of the mixtures over their scenarios.
+
+    Args:
+        jobs: n jobs.
+        requests: What was asked, by group of the jobs.
+        times: What the predictor says of the jobs.
+        predictor: That predictor.
+        coverage: Probability that each interval holds, 0..1, shape (n,).
+
+    Returns:
+        The times, terms in proportion; and the scenarios, None where no request leaves anything open.
+    """
+    groups = [scenarios_of(request, job) for request, job in zip(requests, jobs.shared, strict=True)]
+    width = max(map(len, groups), default=1)
+    if width == 1:
+        return times, None
+    tables: list[Jobs] = []
+    place = np.full((len(jobs), width), -1, dtype=np.intp)
+    weights = np.zeros((len(jobs), width))
+    start = 0
+    rows_of = [np.flatnonzero(jobs.group == group) for group in range(len(groups))]
+    for rows, members in zip(rows_of, groups, strict=True):
+        weights[rows, : len(members)] = [each.weight for each in members]
+        for number, each in enumerate(members[1:], 1):
+            sizes = jobs.micro_batch_size[rows] * each.batch_share
+            can = sizes >= 1.0
+            weights[rows[~can], number] = 0.0
+            if can.any():
+                tables.append(Jobs.at(each.job, sizes[can]))
+                place[rows[can], number] = start + np.arange(int(can.sum()))
+                start += int(can.sum())
+    filled = price_jobs(Jobs.together(tables)) if tables else None
+    if filled is None:
+        return times, None
+    of_rows = np.repeat(np.arange(len(jobs)), (place >= 0).sum(axis=1))
+    asked = np.empty(start)
+    asked[place[place >= 0]] = coverage[of_rows]
+    other = filled.times(predictor, coverage=asked)
+    known = place >= 0
+    columns = []
+    for of_jobs, of_others in (
+        (times.step_time_s, other.step_time_s), (times.low_s, other.low_s), (times.high_s, other.high_s),
+    ):  # fmt: skip
+        column = np.repeat(of_jobs[:, None], width, axis=1)
+        column[known] = of_others[place[known]]
+        columns.append(column)
+    step_s, low_s, high_s = columns
+    weights /= _sum(weights)[:, None]
+    mixed = _mixture(step_s, low_s, high_s, weights, coverage)
+    ratio = mixed[0] / times.step_time_s
+    spread = replace(
+        times, step_time_s=mixed[0], low_s=mixed[1], high_s=mixed[2], exposed_s=times.exposed_s * ratio
+    )
+    fields = [[each.fields for each in members] for members in groups]
+    return spread, Scenarios(weights=weights, fields=fields, step_time_s=step_s)
+
+
+def _mixture(
+    step_s: Floats, low_s: Floats, high_s: Floats, weights: Floats, coverage: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Median and interval of mixtures, shape (n,) each.
+
+    A scenario is logistic in log time, on each side as wide as its own interval says.
+
+    Args:
+        step_s: Of the scenarios, the row's own job first, shape (n, m); so are the two bounds and weights.
+        low_s: Lower bounds of their intervals.
+        high_s: Upper bounds.
+        weights: Of a row together 1.
+        coverage: Of all of these intervals, shape (n,).
+    """
+    tail = np.log((1.0 + coverage) / (1.0 - np.minimum(coverage, 1.0 - 1e-9)))
+    center = np.log(step_s)
+    below = np.maximum((center - np.log(low_s)) / tail[:, None], 1e-9)
+    above = np.maximum((np.log(high_s) - center) / tail[:, None], 1e-9)
+    reach = 40.0
+    first, last = (center - reach * below).min(axis=1), (center + reach * above).max(axis=1)
+
+    def at(share: Floats) -> Floats:
+        low, high = first.copy(), last.copy()
+        for _ in range(_STEPS):
+            middle = 0.5 * (low + high)
+            away = middle[:, None] - center
+            scaled = np.clip(away / np.where(away < 0.0, below, above), -reach, reach)
+            less = _sum(weights / (1.0 + np.exp(-scaled))) < share
+            low, high = np.where(less, middle, low), np.where(less, high, middle)
+        return 0.5 * (low + high)
+
+    median = at(np.full(len(step_s), 0.5))
+    factor = float(_settings()["widening"])
+    bounds = []
+    for side, own in ((-1.0, below[:, 0]), (1.0, above[:, 0])):
+        far = side * (at(0.5 + 0.5 * side * coverage) - median)
+        own_far = own * tail
+        bounds.append(median + side * (far + (factor - 1.0) * np.maximum(far - own_far, 0.0)))
+    return np.exp(median), np.exp(bounds[0]), np.exp(bounds[1])
+
+
+def _sum(values: Floats) -> Floats:
+    """Over the scenarios, one by one: the same to the bit however many rows and columns there are."""
+    found: Floats = np.add.accumulate(values, axis=1)[:, -1]
+    return found
+
+
+def narrowing(of: Scenarios, row: int, group: int) -> tuple[str, float]:
+    """The field that, said, would narrow the interval of a row most, and the share of the spread it explains.
+
+    Args:
+        of: Scenarios of all rows.
+        row: Which.
+        group: Its group.
+    """
+    fields = of.fields[group]
+    count = len(fields)
+    weights, logs = of.weights[row, :count], np.log(of.step_time_s[row, :count])
+    if weights[1:].sum() <= 0.0:
+        return "", 0.0
+    weights, logs, fields = weights[1:] / weights[1:].sum(), logs[1:], fields[1:]
+    mean = float(weights @ logs)
+    total = float(weights @ (logs - mean) ** 2)
+    if total <= 0.0:
+        return "", 0.0
+    shares: dict[str, float] = {}
+    for name in dict.fromkeys(name for each in fields for name in each):
+        said: dict[Any, Indices] = {}
+        values = [repr(each.get(name)) for each in fields]
+        for value in dict.fromkeys(values):
+            said[value] = np.flatnonzero(np.array(values) == value)
+        between = sum(
+            float(weights[rows].sum()) * (float(weights[rows] @ logs[rows] / weights[rows].sum()) - mean) ** 2
+            for rows in said.values()
+            if weights[rows].sum() > 0.0
+        )
+        shares[name] = between / total
+    best = max(shares, key=lambda name: (shares[name], name == STACK), default="")
+    return best, shares.get(best, 0.0)
