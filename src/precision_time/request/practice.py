@@ -375,6 +375,8 @@ def _is_open(question: Question, point: str, fields: Sequence[str]) -> bool:
         return False
     if point == "batch":  # all answers to a prompt belong together, and degrees say who shares a batch
         return not (given & {"batch_size", "grad_accum"} or method == "rl" or question.cut_up)
+    if point == "optimizer":  # elsewhere a model's usual one is better known than who uses what
+        return question.family == "language" and method in ("full", "lora", "qlora")
     if point == "links":
         said = {"network", "intra_node", "inter_node", "node_type", "cluster", "custom"}
         return question.scale == "cluster" and not given & said
