@@ -265,3 +265,12 @@ def test_a_task_of_glue_is_fine_tuning() -> None:
         for name in ("mnli", "squad", "wikitext103")
     ]
     assert methods == ["full", "full", "pretrain"]
+
+
+def test_without_a_year_todays_software_is_the_usual_one(
+    answers: list[tuple[dict[str, Any], Practice]],
+) -> None:
+    for _, found in answers:
+        for points in found.settings.values():
+            years = [each.fields["software"] for each in points["software"]]
+            assert years[0] == max(years)

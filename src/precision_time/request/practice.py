@@ -304,8 +304,11 @@ def runs_on(stack: str, device: Device) -> bool:
     >>> runs_on("megatron", get_device("TPUv4")), runs_on("jax-xla", get_device("TPUv4"))
     (False, True)
     """
-    profile = get_stack_profile(stack)
-    names = stacks_on(kind_of_device(device))
+    return _runs_on(stack, kind_of_device(device))
+
+
+def _runs_on(stack: str, kind: str) -> bool:
+    profile, names = get_stack_profile(stack), stacks_on(kind)
     return profile.name in names or profile.kind in names
 
 
@@ -330,13 +333,14 @@ def stack_alternatives(question: Question, cast: Sequence[Vote]) -> tuple[Habit,
     """The stacks that a question leaves open, the usual one first; see `practice`."""
     if question.stack is not None:
         return (Habit(weight=1.0, fields={}, source="as said"),)
-    votes = [
-        vote
-        for vote in cast
-        if runs_on(vote.stack, question.device)
-        and serves(vote.stack, question.family)
-        and (not question.frameworks or get_stack_profile(vote.stack).framework in question.frameworks)
-    ]
+    possible = {
+        name
+        for name in {vote.stack for vote in cast}
+        if _runs_on(name, question.kind)
+        and serves(name, question.family)
+        and (not question.frameworks or get_stack_profile(name).framework in question.frameworks)
+    }
+    votes = [vote for vote in cast if vote.stack in possible]
     found = _alternatives(question, votes)
     if found:
         return found
@@ -371,6 +375,8 @@ def _is_open(question: Question, point: str, fields: Sequence[str]) -> bool:
         return False
     if point == "batch":  # all answers to a prompt belong together, and degrees say who shares a batch
         return not (given & {"batch_size", "grad_accum"} or method == "rl" or question.cut_up)
+    if point == "optimizer":  # elsewhere a model's usual one is better known than who uses what
+        return question.family == "language" and method in ("full", "lora", "qlora")
     if point == "links":
         said = {"network", "intra_node", "inter_node", "node_type", "cluster", "custom"}
         return question.scale == "cluster" and not given & said
@@ -522,15 +528,16 @@ def _alternatives(
 
 def _likeness(question: Question, vote: Vote, *, of_stack: bool) -> float:
     """How much a vote counts for a question: the product over the classes in which they differ."""
-    factors = _classes()["likeness"]
+    classes = _classes()
+    factors: Mapping[str, float] = classes["likeness"]
     weight = factors["any_stack"] if of_stack and vote.stack == _ANY else 1.0
     for name, values in vote.classes.items():
         if getattr(question, name) not in values:
             weight *= factors[name]
     if vote.year is not None:
-        year = _classes()["today"] if question.year is None else question.year
+        year = classes["today"] if question.year is None else question.year
         weight *= 0.5 ** (abs(year - vote.year) / factors["half_life_years"])
-    return float(weight)
+    return weight
 
 
 def _joint(of: Practice, most: int) -> list[JointHabits]:
