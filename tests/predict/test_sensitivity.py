@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from precision_time import predict_time, sensitivity
+from precision_time import sensitivity
+from precision_time.cost.job import Jobs
+from precision_time.learn.artifact import shipped_predictor
+from precision_time.predict.answer import answer
 from precision_time.predict.sensitivity import Sensitivity
+from precision_time.request.request import Request
 
 
 def rows(**asked: object) -> dict[str, Sensitivity]:
@@ -23,12 +27,13 @@ def test_faster_hardware_is_never_slower_and_rates_explain_the_step() -> None:
     assert -1.05 < whole < -0.8
 
 
-def test_a_changed_field_is_what_predict_says_of_it() -> None:
+def test_a_changed_field_is_what_the_predictor_says_of_the_job() -> None:
     asked = {"model": "gpt2", "device": "A100", "gpus": 8, "precision": "bf16-mixed", "batch_size": 8}
-    base, longer = predict_time(**asked), predict_time(**asked, seq_len=2048)
+    jobs = Jobs.of([Request.of({**asked, **more}).resolve() for more in ({}, {"seq_len": 2048})])
+    base_s, longer_s = answer(jobs, shipped_predictor()).columns["step_time_s"]
     row = rows(**asked)["seq_len"]
     assert row.value == 1024
-    assert row.step_at_double == pytest.approx(longer.step_time_s / base.step_time_s - 1.0, rel=1e-9)
+    assert row.step_at_double == pytest.approx(longer_s / base_s - 1.0, rel=1e-9)
 
 
 def test_one_device_has_no_links_and_a_network_counts_where_it_is_waited_for() -> None:

@@ -241,6 +241,24 @@ def _rate_text(answers: Answers, row: int, _: Job) -> str:
     )
 
 
+def _is_left_open(answers: Answers) -> Bools:
+    """Rows whose request may be filled in in several ways."""
+    if answers.scenarios is None:
+        return np.zeros(len(answers), dtype=bool)
+    found: Bools = answers.scenarios.weights[:, 0] < 1.0
+    return found
+
+
+def _left_open_text(answers: Answers, row: int, _: Job) -> str:
+    assert answers.scenarios is not None
+    low_s, high_s, field = answers.scenarios.told(row, int(answers.jobs.group[row]))
+    said = f" To narrow it most: say {field}." if field else ""
+    return (
+        f"Left open and filled in as people do: {format_duration(low_s)} to {format_duration(high_s)} per "
+        f"step; the answer is the middle.{said}"
+    )
+
+
 def _memory_text(answers: Answers, row: int, job: Job) -> str:
     return tightness(job, memory_of_job(job)) if answers.columns["fits"][row] else shortfall(job)
 
@@ -266,6 +284,7 @@ REMARKS = (
         lambda answers: ~_run_is_known(answers) & ~_run_is_asked(answers),
         missing_length,
     ),
+    Remark("left-open", _ASSUMED, _is_left_open, _left_open_text),
     Remark("input-bound", _WARNED, _INPUT_BOUND, _input_text),
     Remark(
         "host-bound",

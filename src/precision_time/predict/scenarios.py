@@ -1,14 +1,14 @@
 """The interval of a question: what it leaves open is filled in as people fill it in, in several ways.
 
 A question names model, device, count, precision and batch; software, its year, sharding, recomputation,
-compiler, memory format, input and links are often open. Each row of a table of answers comes with the weighted
-scenarios that practice has for what its request leaves open (`request/practice.py`); they are priced in one
-table and make a mixture of distributions: every scenario is as uncertain as the predictor says of it. The
-answer is the median of the mixture, which has the least expected log error, and its interval holds the share
-asked for. A request that leaves nothing open has one scenario: itself.
+compiler, memory format, input and links are often open. Each row of a table of answers comes with the
+weighted scenarios that practice has for what its request leaves open (`request/practice.py`); they are priced
+in one table and make a mixture of distributions: every scenario is as uncertain as the predictor says of it.
+The answer is the median of the mixture, which has the least expected log error, and its interval holds the
+share asked for. A request that leaves nothing open has one scenario: itself.
 
-Of a mixture, what lies beyond the predictor's own interval is widened by a factor that was fitted to questions
-of measured runs whose publisher had no vote (`scripts/questions.py`, `data/scenarios.toml`).
+Of a mixture, what lies beyond the predictor's own interval is widened by a factor that was fitted to
+questions of measured runs whose publisher had no vote (`scripts/questions.py`, `data/scenarios.toml`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Floats, Indices
+from ..arrays import Floats
 from ..cost.job import Job, Jobs
 from ..diagnostics import Diagnostics
 from ..errors import PrecisionTimeError
@@ -27,16 +27,14 @@ from ..io import packaged_toml
 from ..learn.predictor import Predictor, Times
 from ..learn.priced import price_jobs
 from ..parallel.layout import Checkpointing, Layout
-from ..request.practice import STACK, Practice, axes_of, practice, question_of
+from ..request.practice import STACK, Practice, Votes, axes_of, practice, question_of
 from ..request.practice import scenarios as joint
 from ..request.request import Request
 from ..request.resolve import cluster_of, stack_of
 
 POINTS = ("links", "software", "sharding", "recompute", "compiler", "memory_format", "attention", "input")
-"""Open points besides the stack that scenarios fill in: those that change how a job runs, not what it trains."""
-_OF_STACK = frozenset(
-    {"stack", "software", "compiler", "channels_last", "attention", "real_input", "loader"}
-)
+"""Open points besides the stack that scenarios fill in: of how a job runs, not of what it trains."""
+_OF_STACK = frozenset({"stack", "software", "compiler", "channels_last", "attention", "real_input", "loader"})
 _AXES = ("tp", "pp", "cp")
 _STEPS = 60
 """Halvings of a range of times: to the last digit."""
@@ -64,26 +62,42 @@ class Scenarios:
     step_time_s: Floats
     """Shape (n, m); that of the row's own job where there is none."""
 
+    def told(self, row: int, group: int) -> tuple[float, float, str]:
+        """The shortest and longest step of a row's scenarios [s], and the field that sets most of them apart.
 
-def scenarios_of(request: Request, job: Job, *, most: int | None = None) -> tuple[Scenario, ...]:
+        Args:
+            row: Which.
+            group: Its group.
+        """
+        has = np.flatnonzero(self.weights[row] > 0.0).tolist()
+        step_s, weights = self.step_time_s[row, has], self.weights[row, has]
+        fields = [self.fields[group][number] for number in has]
+        logs = np.log(step_s)
+        names = dict.fromkeys(name for each in fields for name in each)
+        shares = {name: _between(logs, weights, [repr(each.get(name)) for each in fields]) for name in names}
+        widest = max(shares, key=lambda name: (shares[name], name == STACK), default="")
+        return float(step_s.min()), float(step_s.max()), widest
+
+
+def scenarios_of(request: Request, job: Job, *, votes: Votes | None = None) -> tuple[Scenario, ...]:
     """The scenarios of a request, its own job first; that alone where nothing is open.
 
     Args:
         request: What is asked.
         job: What it resolves to: what is assumed counts by itself (`own_share`).
-        most: Scenarios at most; None for those of data/scenarios.toml.
+        votes: Of whom; None for those that ship.
     """
     own = Scenario(weight=1.0, fields={}, job=job)
     if job.workload.method is not None or request.anchors or request.calibration is not None:
         return (own,)
-    found = practice(question_of(request, job.workload, job.cluster))
+    found = practice(question_of(request, job.workload, job.cluster), votes)
     wanted = replace(found, settings={name: _some(found, name) for name in found.settings})
     if len(found.stacks) == 1 and not any(len(each) > 1 for each in _points(wanted)):
         return (own,)
     settings = _settings()
     others = [
         replace(made, weight=weight)
-        for weight, fields in joint(wanted, most or int(settings["most"]))
+        for weight, fields in joint(wanted, int(settings["most"]))
         if (made := _made(request, job, fields)) is not None
     ]
     total = sum(each.weight for each in others)
@@ -95,7 +109,8 @@ def scenarios_of(request: Request, job: Job, *, most: int | None = None) -> tupl
 
 
 def _settings() -> Mapping[str, Any]:
-    return packaged_toml(__package__, "data/scenarios.toml")["mixture"]  # type: ignore[no-any-return]
+    found: Mapping[str, Any] = packaged_toml(__package__, "data/scenarios.toml")["mixture"]
+    return found
 
 
 def _some(of: Practice, stack: str) -> dict[str, Any]:
@@ -129,15 +144,17 @@ def _layout(layout: Layout, stack: str, fields: Mapping[str, Any]) -> Layout:
     changes: dict[str, Any] = {}
     if "checkpointing" in fields:
         changes |= {
-            "checkpointing": Checkpointing(fields["checkpointing"]), "checkpointed_share": 1.0, "recomputed": (),
-        }  # fmt: skip
+            "checkpointing": Checkpointing(fields["checkpointing"]),
+            "checkpointed_share": 1.0,
+            "recomputed": (),
+        }
     zero = fields.get("zero", layout.zero_stage)
     if any(getattr(layout, axis) > 1 for axis in _AXES) and not set(_AXES) & set(axes_of(stack)):
         world = layout.world_size
         micro = layout.micro_batch_size * layout.num_micro_batches * layout.dp / world
         changes |= {
-            "dp": world, "tp": 1, "pp": 1, "cp": 1, "virtual_pp": 1, "stage_layers": (), "num_micro_batches": 1,
-            "sequence_parallel": False, "micro_batch_size": micro,
+            "dp": world, "tp": 1, "pp": 1, "cp": 1, "virtual_pp": 1, "stage_layers": (),
+            "num_micro_batches": 1, "sequence_parallel": False, "micro_batch_size": micro,
         }  # fmt: skip
         zero = max(zero, 3)
     changes["zero_stage"] = min(zero, 1) if changes.get("pp", layout.pp) > 1 else zero
@@ -200,7 +217,7 @@ def widened(
         columns.append(column)
     step_s, low_s, high_s = columns
     weights /= _sum(weights)[:, None]
-    mixed = _mixture(step_s, low_s, high_s, weights, coverage)
+    mixed = mixture(step_s, low_s, high_s, weights, coverage)
     ratio = mixed[0] / times.step_time_s
     spread = replace(
         times, step_time_s=mixed[0], low_s=mixed[1], high_s=mixed[2], exposed_s=times.exposed_s * ratio
@@ -209,8 +226,14 @@ def widened(
     return spread, Scenarios(weights=weights, fields=fields, step_time_s=step_s)
 
 
-def _mixture(
-    step_s: Floats, low_s: Floats, high_s: Floats, weights: Floats, coverage: Floats
+def mixture(
+    step_s: Floats,
+    low_s: Floats,
+    high_s: Floats,
+    weights: Floats,
+    coverage: Floats,
+    *,
+    widening: float | None = None,
 ) -> tuple[Floats, Floats, Floats]:
     """Median and interval of mixtures, shape (n,) each.
 
@@ -222,6 +245,7 @@ def _mixture(
         high_s: Upper bounds.
         weights: Of a row together 1.
         coverage: Of all of these intervals, shape (n,).
+        widening: Of what lies beyond the own interval; None for that of data/scenarios.toml.
     """
     tail = np.log((1.0 + coverage) / (1.0 - np.minimum(coverage, 1.0 - 1e-9)))
     center = np.log(step_s)
@@ -230,7 +254,7 @@ def _mixture(
     reach = 40.0
     first, last = (center - reach * below).min(axis=1), (center + reach * above).max(axis=1)
 
-    def at(share: Floats) -> Floats:
+    def quantile(share: Floats) -> Floats:
         low, high = first.copy(), last.copy()
         for _ in range(_STEPS):
             middle = 0.5 * (low + high)
@@ -238,53 +262,29 @@ def _mixture(
             scaled = np.clip(away / np.where(away < 0.0, below, above), -reach, reach)
             less = _sum(weights / (1.0 + np.exp(-scaled))) < share
             low, high = np.where(less, middle, low), np.where(less, high, middle)
-        return 0.5 * (low + high)
+        found: Floats = 0.5 * (low + high)
+        return found
 
-    median = at(np.full(len(step_s), 0.5))
-    factor = float(_settings()["widening"])
+    median = quantile(np.full(len(step_s), 0.5))
+    factor = float(_settings()["widening"]) if widening is None else widening
     bounds = []
     for side, own in ((-1.0, below[:, 0]), (1.0, above[:, 0])):
-        far = side * (at(0.5 + 0.5 * side * coverage) - median)
+        far = side * (quantile(0.5 + 0.5 * side * coverage) - median)
         own_far = own * tail
         bounds.append(median + side * (far + (factor - 1.0) * np.maximum(far - own_far, 0.0)))
     return np.exp(median), np.exp(bounds[0]), np.exp(bounds[1])
+
+
+def _between(values: Floats, weights: Floats, labels: Sequence[str]) -> float:
+    """Variance of values that equal labels do not share."""
+    named = np.unique(labels, return_inverse=True)[1]
+    shares = np.bincount(named, weights)
+    means = np.bincount(named, weights * values) / shares
+    mean = float(weights @ values / weights.sum())
+    return float(shares @ (means - mean) ** 2)
 
 
 def _sum(values: Floats) -> Floats:
     """Over the scenarios, one by one: the same to the bit however many rows and columns there are."""
     found: Floats = np.add.accumulate(values, axis=1)[:, -1]
     return found
-
-
-def narrowing(of: Scenarios, row: int, group: int) -> tuple[str, float]:
-    """The field that, said, would narrow the interval of a row most, and the share of the spread it explains.
-
-    Args:
-        of: Scenarios of all rows.
-        row: Which.
-        group: Its group.
-    """
-    fields = of.fields[group]
-    count = len(fields)
-    weights, logs = of.weights[row, :count], np.log(of.step_time_s[row, :count])
-    if weights[1:].sum() <= 0.0:
-        return "", 0.0
-    weights, logs, fields = weights[1:] / weights[1:].sum(), logs[1:], fields[1:]
-    mean = float(weights @ logs)
-    total = float(weights @ (logs - mean) ** 2)
-    if total <= 0.0:
-        return "", 0.0
-    shares: dict[str, float] = {}
-    for name in dict.fromkeys(name for each in fields for name in each):
-        said: dict[Any, Indices] = {}
-        values = [repr(each.get(name)) for each in fields]
-        for value in dict.fromkeys(values):
-            said[value] = np.flatnonzero(np.array(values) == value)
-        between = sum(
-            float(weights[rows].sum()) * (float(weights[rows] @ logs[rows] / weights[rows].sum()) - mean) ** 2
-            for rows in said.values()
-            if weights[rows].sum() > 0.0
-        )
-        shares[name] = between / total
-    best = max(shares, key=lambda name: (shares[name], name == STACK), default="")
-    return best, shares.get(best, 0.0)

@@ -1,0 +1,115 @@
+"""What a question leaves open widens its interval, and decides its answer no more than practice does."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_time import predict_many, predict_time
+from precision_time.predict.scenarios import POINTS, mixture, scenarios_of
+from precision_time.request.practice import STACK
+from precision_time.request.request import Request
+
+CNN: dict[str, Any] = {"model": "resnet50", "device": "A100", "gpus": 8, "precision": "fp16-mixed"}
+LLM: dict[str, Any] = {"model": "llama3-8b", "device": "H100", "gpus": 8, "precision": "bf16-mixed"}
+SAID: dict[str, Any] = {
+    "stack": "ngc-pytorch", "software": 2023.5, "compiler": "none", "channels_last": True,
+    "real_input": False,
+    "zero": 0, "checkpointing": "none", "attention": "flash2",
+}  # fmt: skip
+QUESTIONS = [
+    {**CNN, "global_batch_size": 1024},
+    {**LLM, "global_batch_size": 64, "seq_len": 4096},
+    {**LLM, "gpus": 64, "nodes": 8, "global_batch_size": 256, "seq_len": 4096},
+    {"model": "bert-base", "device": "T4", "precision": "fp16-mixed", "batch_size": 16},
+    {"model": "llama3-8b", "device": "TPUv5p", "gpus": 16, "global_batch_size": 64},
+]
+
+
+def logistic(center_s: float, low_s: float, high_s: float, times: float = 1.0) -> tuple[Any, ...]:
+    row = np.array([[center_s, low_s, high_s]]) * times
+    return row[:, :1], row[:, 1:2], row[:, 2:]
+
+
+@pytest.mark.parametrize("asked", QUESTIONS)
+def test_scenarios_are_weighted_and_the_own_job_is_first(asked: dict[str, Any]) -> None:
+    request = Request.of(asked)
+    job = request.resolve()
+    found = scenarios_of(request, job)
+    assert found[0].job is job and not found[0].fields
+    assert math.fsum(each.weight for each in found) == pytest.approx(1.0)
+    assert len(found) > 4 and all(each.weight > 0.0 for each in found)
+    for each in found[1:]:
+        assert not each.fields.keys() & asked.keys()
+        assert each.job.cluster.num_devices == job.cluster.num_devices
+        assert each.job.workload is job.workload and each.job.precision == job.precision
+        # The same samples per step, however they are cut.
+        assert each.job.layout.global_batch_size == pytest.approx(job.layout.global_batch_size)
+
+
+def test_what_is_said_in_full_is_the_predictors_own_answer() -> None:
+    request = Request.of({**CNN, **SAID, "global_batch_size": 1024})
+    assert len(scenarios_of(request, request.resolve())) == 1
+
+
+@pytest.mark.parametrize("asked", QUESTIONS)
+def test_saying_the_software_narrows_the_interval(asked: dict[str, Any]) -> None:
+    bare = predict_time(**asked)
+    said = predict_time(**{**asked, "stack": bare.stack, "software": 2024.0, "compiler": "none"})
+    assert said.interval.high_s / said.interval.low_s < bare.interval.high_s / bare.interval.low_s
+    assert bare.interval.low_s < bare.step_time_s < bare.interval.high_s
+    assert math.fsum(bare.terms.values()) == pytest.approx(bare.step_time_s, rel=1e-12)
+    [told] = [item.text for item in bare.diagnostics if item.code == "left-open"]
+    assert "as people do" in told and "say " in told
+
+
+def test_measured_steps_of_ones_own_leave_nothing_open() -> None:
+    request = Request.of({**CNN, "batch_size": 128, "anchors": [{"batch_size": 64, "step_time_s": 0.05}]})
+    assert len(scenarios_of(request, request.resolve())) == 1
+
+
+def test_many_questions_are_answered_as_each_alone() -> None:
+    together = predict_many([Request.of(asked) for asked in QUESTIONS]).predictions
+    for asked, one in zip(QUESTIONS, together, strict=True):
+        alone = predict_time(**asked)
+        assert (one.step_time_s, one.interval) == (alone.step_time_s, alone.interval)
+
+
+def test_points_are_of_how_a_job_runs() -> None:
+    assert STACK not in POINTS
+    assert not {"precision", "length", "adapter", "batch", "optimizer"} & set(POINTS)
+
+
+def test_one_scenario_has_its_own_interval() -> None:
+    found = mixture(*logistic(1.0, 0.7, 1.6), np.ones((1, 1)), np.array([0.9]))
+    assert [each[0] for each in found] == pytest.approx([1.0, 0.7, 1.6], rel=1e-9)
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0.01, 100.0), st.floats(1.01, 5.0), st.floats(1.01, 5.0), st.floats(0.01, 1.0)),
+        min_size=1, max_size=12,
+    ),
+    st.floats(0.5, 0.99),
+)  # fmt: skip
+def test_a_mixture_lies_among_its_scenarios_and_scales_with_them(
+    scenarios: list[tuple[float, float, float, float]], coverage: float
+) -> None:
+    center, down, up, weight = (np.array([each]) for each in zip(*scenarios, strict=True))
+    weight = weight / weight.sum()
+    share = np.array([coverage])
+    median, low, high = (each[0] for each in mixture(center, center / down, center * up, weight, share))
+    assert low <= median <= high
+    assert (center / down).min() * (1 - 1e-9) <= median <= (center * up).max() * (1 + 1e-9)
+    thrice = mixture(3.0 * center, 3.0 * center / down, 3.0 * center * up, weight, share)
+    assert [each[0] for each in thrice] == pytest.approx([3.0 * median, 3.0 * low, 3.0 * high], rel=1e-9)
+    wide = mixture(center, center / down, center * up, weight, share, widening=3.0)
+    assert wide[1][0] <= low * (1 + 1e-12) and high <= wide[2][0] * (1 + 1e-12)
+    twice = [np.concatenate([each, each], axis=1) for each in (center, center / down, center * up)]
+    same = mixture(*twice, np.concatenate([weight, weight], axis=1) / 2.0, share)
+    assert [each[0] for each in same] == pytest.approx([median, low, high], rel=1e-6)
