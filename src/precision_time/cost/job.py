@@ -1,6 +1,6 @@
 """A Job = Workload x Cluster x Precision x Layout x Stack: everything a step time depends on.
 
-Jobs that differ in their micro batch only are priced together, as a `JobGroup`.
+Jobs that differ in how their batch is cut up only are priced together, as a `JobGroup`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from ..arrays import Floats
+from ..arrays import Floats, Number
 from ..diagnostics import Diagnostic
 from ..errors import LayoutError
 from ..hardware.device import Cluster
@@ -115,22 +115,29 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobGroup:
-    """C jobs that are equal but for the micro batch."""
+    """C jobs that are equal but for their micro batches."""
 
     workload: Workload
     cluster: Cluster
     precision: PrecisionPolicy
     """As the device runs it (`Job.runs`)."""
     layout: Layout
-    """Of every job of the group; its micro batch is the first job's."""
+    """Of every job of the group; its micro batches are the first job's."""
     stack: Stack
     scope: TimingScope
     stragglers: bool = True
     micro_batch_size: Floats
     """Samples per forward pass and replica, shape (C,)."""
+    counts: Floats | None = None
+    """Micro batches of each job's step, shape (C,); None: as many as the layout says."""
 
     def __len__(self) -> int:
         return len(self.micro_batch_size)
+
+    @property
+    def num_micro_batches(self) -> Number:
+        """Forward passes per optimizer step and replica, () or (C,)."""
+        return self.layout.num_micro_batches if self.counts is None else self.counts
 
 
 def group_of_jobs(jobs: Sequence[Job]) -> JobGroup:

@@ -139,7 +139,7 @@ def with_method_memory(found: dict[str, Number], group: JobGroup) -> dict[str, N
     generation = method.generation
     if generation is None:
         return found
-    rows = group.micro_batch_size * layout.num_micro_batches
+    rows = group.micro_batch_size * group.num_micro_batches
     cache = rows * generation.cache_elems * policy.activation.num_bytes / layout.tp
     whole = group.workload.graph.params * policy.activation.num_bytes / layout.tp
     gathered = whole * (1.0 - 1.0 / layout.shard_ranks) if layout.zero_stage == _FULLY_SHARDED else 0.0
@@ -334,7 +334,10 @@ def _memory_of_stages(
     held = _held(*what, Same(group.cluster), group.workload.optimizer, *_holding(layout))
     moving = _moving_bytes(*what, *_moving(layout))
     batch = group.micro_batch_size
-    in_flight = np.array([[micro_batches_in_flight(stage.index, layout)] for stage in stages])
+    counts = group.num_micro_batches
+    in_flight = np.array(
+        [np.atleast_1d(micro_batches_in_flight(stage.index, layout, counts)) for stage in stages]
+    )
     saved, layer = (moving.saved * in_flight + moving.ends) * batch, moving.layer * batch
     logits = np.maximum(moving.logits * batch, moving.logit_gradient * batch + held.head)
     return _StagesMemory(
@@ -495,9 +498,16 @@ def _checkpointed(
     return full, SavedBytes()
 
 
-def micro_batches_in_flight(stage: int, layout: Layout) -> float:
-    """Micro batches whose activations a stage holds at its peak, in units of one full stage."""
+def micro_batches_in_flight(stage: int, layout: Layout, counts: Number | None = None) -> Number:
+    """Micro batches whose activations a stage holds at its peak, in units of one full stage.
+
+    Args:
+        stage: Of the pipeline.
+        layout: Stages, chunks, schedule.
+        counts: Micro batches of a step, () or (C,); those of the layout unless given.
+    """
+    counts = layout.num_micro_batches if counts is None else counts
     if layout.pp == 1:
-        return 1.0
+        return np.ones_like(counts, dtype=np.float64)
     virtual = layout.virtual_pp if layout.schedule is PipelineSchedule.INTERLEAVED else 1
-    return schedule_of(layout.schedule).in_flight(stage, layout.pp, layout.num_micro_batches, virtual)
+    return schedule_of(layout.schedule).in_flight(stage, layout.pp, counts, virtual)
