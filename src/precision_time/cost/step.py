@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arrays import Floats, Number, Same
 from ..hardware.device import Device
-from ..parallel.layout import Layout, Offload
+from ..parallel.layout import Offload
 from ..parallel.schedules.contract import StageTimes
 from ..parallel.schedules.registry import schedule_of
 from ..precision.catalog import get_policy
@@ -185,7 +185,8 @@ def _optimizer_terms(group: JobGroup, local: LocalParameters) -> dict[str, Float
     else:
         named |= {"optimizer_s": 0.0, "unscale_s": 0.0, "host_sync_s": 0.0}
         rounds = group.num_micro_batches
-        named["offload_s"] = offload_s(layout, device, group.precision, params=params, rounds=rounds) * counted
+        moved_s = offload_s(layout, device, group.precision, params=params, rounds=rounds)
+        named["offload_s"] = moved_s * counted
     return {name: np.full(len(group), value) for name, value in named.items()}
 
 

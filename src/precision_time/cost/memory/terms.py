@@ -6,8 +6,8 @@ batches of the interleaved schedule); Rajbhandari et al., ZeRO, SC 2020.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import accumulate
 from operator import attrgetter
@@ -108,18 +108,100 @@ def _fullest_of(group: JobGroup) -> dict[str, Number]:
     }
 
 
-def needed_bytes(group: JobGroup) -> Floats:
-    """Bytes on the fullest device for every job of the group, shape (C,): the sum of `memory_of`."""
-    if group.workload.method is None:
-        most: Floats = _of_fullest_stages(group).total.max(axis=0)
-        return most
-    return np.broadcast_to(total_bytes(memory_of(group)), (len(group),))
+def needed_bytes(
+    groups: Sequence[JobGroup], recomputing: Sequence[Sequence[tuple[Checkpointing, float]]]
+) -> list[Floats]:
+    """Bytes on the fullest device for every job of many groups: the sums of `memory_of`, by arrays.
+
+    Args:
+        groups: Of one workload, cluster and stack.
+        recomputing: Of each group M modes of checkpointing and the shares of the layers that they cover, in
+            the place of its layout's own.
+
+    Returns:
+        Of each group of C jobs an array of shape (M, C).
+    """
+    if not groups:
+        return []
+    if groups[0].workload.method is not None:
+        return [_one_by_one(group, modes) for group, modes in zip(groups, recomputing, strict=True)]
+    held: list[Floats] = []
+    moving: list[Floats] = []
+    in_flight: list[Floats] = []
+    for group, modes in zip(groups, recomputing, strict=True):
+        components, layout = _components(group), group.layout
+        stages = _fullest_stages(
+            components.num_layers, layout.pp, layout.stage_layers, _leading_layers(components)
+        )
+        what = (Same(stages), Same(components), Same(group.precision), Same(group.stack))
+        held.append(_held(*what, Same(group.cluster), group.workload.optimizer, *_holding(layout)).columns)
+        moving += [_moving_bytes(*what, *_moving(layout)[:-2], *mode).columns for mode in modes]
+        in_flight.append(_in_flight(stages, layout, group.num_micro_batches, len(group)))
+    return _needed(groups, recomputing, np.array(held), np.array(moving), np.concatenate(in_flight, axis=1))
+
+
+_MOST_STAGES = 4
+"""That may be the fullest."""
+
+
+def _needed(
+    groups: Sequence[JobGroup],
+    recomputing: Sequence[Sequence[Any]],
+    held: Floats,
+    moving: Floats,
+    in_flight: Floats,
+) -> list[Floats]:
+    """Bytes of the fullest stage of every job and mode of checkpointing.
+
+    Args:
+        groups: G groups of R jobs in all.
+        recomputing: P pairs of a group and a mode in all.
+        held: Shape (G, stages, fields of `_Held`).
+        moving: Shape (P, stages, fields of `_Moving`).
+        in_flight: Shape (stages, R).
+    """
+    modes, jobs = [len(each) for each in recomputing], [len(group) for group in groups]
+    group_of = np.repeat(np.arange(len(groups)), modes)
+    per_pair = np.array(jobs)[group_of]
+    pair = np.repeat(np.arange(len(group_of)), per_pair)
+    starts = np.cumsum([0, *jobs])[:-1]
+    ends = np.cumsum(per_pair)
+    job = np.arange(len(pair)) - np.repeat(ends - per_pair - starts[group_of], per_pair)
+    batch = np.concatenate([group.micro_batch_size for group in groups])[job]
+    states, beyond, head, framework = held[group_of[pair]].transpose(2, 1, 0)
+    saved, ends_of, logit, logit_gradient, layer = moving[pair].transpose(2, 1, 0)
+    activations, layer = (saved * in_flight[:, job] + ends_of) * batch, layer * batch
+    logits = np.maximum(logit * batch, logit_gradient * batch + head)
+    fragmentation = framework_memory(groups[0].stack).fragmentation
+    fragmented = fragmentation * (states + activations + np.maximum(logits, layer))
+    peak = _peak_bytes(logits, layer, beyond - activations)
+    total = (states + framework + (activations + peak + fragmented)).max(axis=0)
+    cuts = np.split(total, np.cumsum(np.array(modes) * jobs)[:-1])
+    return [cut.reshape(count, -1) for cut, count in zip(cuts, modes, strict=True)]
+
+
+def _in_flight(stages: tuple[_Stage, ...], layout: Layout, counts: Number, size: int) -> Floats:
+    """Micro batches in flight on each of the fullest stages, shape (stages, C)."""
+    found = [np.broadcast_to(micro_batches_in_flight(each.index, layout, counts), size) for each in stages]
+    return np.array([*found, *found[-1:] * (_MOST_STAGES - len(found))], dtype=np.float64)
+
+
+def _one_by_one(group: JobGroup, modes: Sequence[tuple[Checkpointing, float]]) -> Floats:
+    """The same of a group whose method holds more than the model that is trained."""
+    layouts = (replace(group.layout, checkpointing=mode, checkpointed_share=share) for mode, share in modes)
+    needed = (total_bytes(memory_of(replace(group, layout=layout))) for layout in layouts)
+    return np.array([np.broadcast_to(each, (len(group),)) for each in needed])
+
+
+def _leading_layers(components: ModelComponents) -> float:
+    return components.kinds[0].count if len(components.kinds) > 1 else 0.0
 
 
 def _of_fullest_stages(group: JobGroup) -> _StagesMemory:
     components, layout = _components(group), group.layout
-    leading = components.kinds[0].count if len(components.kinds) > 1 else 0.0
-    stages = _fullest_stages(components.num_layers, layout.pp, layout.stage_layers, leading)
+    stages = _fullest_stages(
+        components.num_layers, layout.pp, layout.stage_layers, _leading_layers(components)
+    )
     return _memory_of_stages(stages, components, group)
 
 
@@ -270,6 +352,8 @@ class _Held:
     head: Floats
     """Placeholder of the head's gradient."""
     framework: float
+    columns: Floats
+    """Of the fullest stages, shape (stages, 4)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -354,6 +438,11 @@ def _column(values: Iterable[float]) -> Floats:
     return np.array([*values], dtype=np.float64)[:, None]
 
 
+def _padded(stages: Floats) -> Floats:
+    """Rows of stages, the last one repeated up to the number of those that may be the fullest."""
+    return np.concatenate([stages, np.repeat(stages[-1:], max(_MOST_STAGES - len(stages), 0), axis=0)])
+
+
 @lru_cache(maxsize=2048)
 def _held(
     of_stages: Same, of_model: Same, policy_key: Same, stack_key: Same, on: Same, optimizer: str, *named: Any
@@ -373,14 +462,20 @@ def _held(
         found.append((states, of_head, update_bytes(local, layout, framework, fused=stack.fused_optimizer)))
     cached = policy.autocast and not policy.fp8_recipe
     passing = frozenset({"gathered", "cast_weights"} if cached else {"gathered"})
+    communicators = framework.pipeline_communicators
+    needed = framework_bytes(layout, on.value, stack.framework_year, communicators)
+    states_bytes = _column(sum(states.values()) for states, _, _ in found)
+    beyond = _column(update - sum(states[name] for name in passing) for states, _, update in found)
+    head = _column(of_head for _, of_head, _ in found)
     return _Held(
         states=tuple(states for states, _, _ in found),
-        states_bytes=_column(sum(states.values()) for states, _, _ in found),
+        states_bytes=states_bytes,
         passing=passing,
         update=_column(update for _, _, update in found),
-        update_beyond=_column(update - sum(states[name] for name in passing) for states, _, update in found),
-        head=_column(of_head for _, of_head, _ in found),
-        framework=framework_bytes(layout, on.value, stack.framework_year, framework.pipeline_communicators),
+        update_beyond=beyond,
+        head=head,
+        framework=needed,
+        columns=_padded(np.hstack([states_bytes, beyond, head, np.full_like(head, needed)])),
     )
 
 
@@ -398,9 +493,11 @@ class _Moving:
     """Of the logits, while the head's own gradients are computed."""
     layer: Floats
     """Recomputed activations of a layer and the gradients under way in it."""
+    columns: Floats
+    """All of these, of the fullest stages, shape (stages, 5)."""
 
 
-_MOVED = tuple(item.name for item in fields(_Moving))
+_MOVED = tuple(item.name for item in fields(_Moving) if item.name != "columns")
 
 
 @lru_cache(maxsize=2048)
@@ -413,9 +510,8 @@ def _moving_bytes(of_stages: Same, of_model: Same, policy_key: Same, stack_key: 
         )
         for stage in of_stages.value
     ]
-    return _Moving(
-        **{name: _column(values) for name, values in zip(_MOVED, zip(*columns, strict=True), strict=True)}
-    )
+    named_columns = dict(zip(_MOVED, map(_column, zip(*columns, strict=True)), strict=True))
+    return _Moving(**named_columns, columns=_padded(np.array(columns)))
 
 
 def _moving_of(

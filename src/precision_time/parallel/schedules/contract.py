@@ -55,7 +55,7 @@ class Schedule(Protocol):
     def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: Number, times: StageTimes) -> Number:
         """Idle seconds of a stage per step by formula, equal stages, no communication."""
 
-    def in_flight(self, stage: int, pp: int, num_micro_batches: Number, virtual_pp: int) -> Number:
+    def in_flight(self, stage: Number, pp: Number, num_micro_batches: Number, virtual_pp: Number) -> Number:
         """Micro batches whose activations a stage holds at its peak, in units of one full stage."""
 
 

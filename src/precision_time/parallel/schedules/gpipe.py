@@ -20,6 +20,6 @@ class GPipe:
         r"""Idle seconds of a stage: $(p-1)(F+B)$ (Narayanan et al., SC 2021, section 2.2.1)."""
         return (pp - 1) * (times.forward_s + times.backward_s)
 
-    def in_flight(self, stage: int, pp: int, num_micro_batches: Number, virtual_pp: int) -> Number:
+    def in_flight(self, stage: Number, pp: Number, num_micro_batches: Number, virtual_pp: Number) -> Number:
         """Every micro batch is alive when the first backward pass starts."""
         return 1.0 * num_micro_batches

@@ -35,13 +35,13 @@ class Interleaved:
         r"""Idle seconds of a stage: $(p-1)(F+B)/v$."""
         return (pp - 1) * (times.forward_s + times.backward_s) / virtual_pp
 
-    def in_flight(self, stage: int, pp: int, num_micro_batches: Number, virtual_pp: int) -> Number:
+    def in_flight(self, stage: Number, pp: Number, num_micro_batches: Number, virtual_pp: Number) -> Number:
         r"""On the first stage $p(1 + (p-1)/(pv))$ micro batches (Korthikanti et al., MLSys 2023)."""
         started = _warm_up(stage, pp, num_micro_batches, virtual_pp) + 1
         return np.minimum(started, num_micro_batches * virtual_pp) / virtual_pp
 
 
-def _warm_up(stage: int, pp: int, num_micro_batches: Number, virtual_pp: int) -> Number:
+def _warm_up(stage: Number, pp: Number, num_micro_batches: Number, virtual_pp: Number) -> Number:
     """Forward passes of a chunk before the first backward pass."""
     return np.minimum(2 * (pp - stage - 1) + (virtual_pp - 1) * pp, num_micro_batches * virtual_pp)
 

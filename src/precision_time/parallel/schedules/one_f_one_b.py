@@ -22,6 +22,6 @@ class OneForwardOneBackward:
         r"""Idle seconds of a stage: $(p-1)(F+B)$, as GPipe's; what it saves is memory."""
         return (pp - 1) * (times.forward_s + times.backward_s)
 
-    def in_flight(self, stage: int, pp: int, num_micro_batches: Number, virtual_pp: int) -> Number:
+    def in_flight(self, stage: Number, pp: Number, num_micro_batches: Number, virtual_pp: Number) -> Number:
         """Stage i holds p - i micro batches, or all there are."""
-        return np.minimum(float(pp - stage), num_micro_batches)
+        return np.minimum(pp - stage, num_micro_batches)

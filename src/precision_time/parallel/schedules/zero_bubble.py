@@ -37,9 +37,10 @@ class ZeroBubble:
         weight_s = times.backward_s * times.weight_share
         input_s = times.backward_s - weight_s
         filled_s = np.minimum(np.minimum(times.forward_s, input_s), weight_s)
-        idle_s: Number = (pp - 1) * (times.forward_s + input_s) - (np.minimum(num_micro_batches, pp) - 1) * filled_s
+        gaps = np.minimum(num_micro_batches, pp) - 1
+        idle_s: Number = (pp - 1) * (times.forward_s + input_s) - gaps * filled_s
         return idle_s
 
-    def in_flight(self, stage: int, pp: int, num_micro_batches: Number, virtual_pp: int) -> Number:
+    def in_flight(self, stage: Number, pp: Number, num_micro_batches: Number, virtual_pp: Number) -> Number:
         """Every stage holds p micro batches: those under way, and those whose weight gradients wait."""
-        return np.minimum(float(pp), num_micro_batches)
+        return np.minimum(pp, num_micro_batches)
