@@ -6,7 +6,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 INSTALL := $(BIN)/python scripts/install.py
 ENVIRONMENT := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
-PACKAGE_FILES := pyproject.toml constraints.txt
+PACKAGE_FILES := pyproject.toml $(wildcard packages/*/pyproject.toml) constraints.txt
+EDITABLE := --editable '.[dev,train,capture,plots,ray,docs]' --editable 'packages/server[ray-serve]' \
+	--editable 'packages/integrations[integrations,kubernetes]' --editable 'packages/papers[learners,schedule,reinforcement]'
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format types wheel unit nightly docs docs-check site bench accuracy papers predictors large-models limits clean
@@ -26,7 +28,7 @@ $(VENV)/.core: $(VENV)/.created $(PACKAGE_FILES)
 # torch first and by itself, so that whatever build it brings is the one the rest is resolved against.
 $(VENV)/.dev: $(VENV)/.created $(PACKAGE_FILES)
 	$(INSTALL) --constraint constraints.txt torch
-	$(INSTALL) --constraint constraints.txt --editable '.[dev,train,capture,plots,learners,ray,docs,schedule,reinforcement,server,ray-serve,integrations,kubernetes]'
+	$(INSTALL) --constraint constraints.txt $(EDITABLE)
 	@touch $(VENV)/.core $@
 
 demo: $(VENV)/.core ## Install the core alone and predict real training jobs at several precisions
@@ -47,7 +49,7 @@ format: $(VENV)/.dev ## Rewrite the code in the house format
 types: $(VENV)/.dev ## Strict type check
 	$(BIN)/mypy
 
-wheel: $(VENV)/.dev ## Install the wheel alone, with the lowest and the newest versions, and ask it; sizes
+wheel: $(VENV)/.dev ## Install the wheels, the core alone with the lowest and the newest versions, and ask them; sizes
 	$(BIN)/python scripts/wheel_check.py
 
 unit: $(VENV)/.dev ## The tests alone, in parts, two at a time (PARTS="server papers": only those)

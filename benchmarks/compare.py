@@ -25,11 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from cases import SWEEP, WARM_CALL
-from run import machine
-
 from precision_time.corpus.store import load_corpus
 from precision_time.render.table import columns_of, markdown_lines
 from precision_time.workload.resolve import sizes_that_apply
+from run import machine
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "compare.json"

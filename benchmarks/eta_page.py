@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from eta_baselines import SHARES
 from eta_series import read_series
 from eta_study import FOLDS, OURS, Row, all_moments, fold_numbers, fold_of
-
 from precision_time.render.picture import legible_log_ticks, svg_of
 
 PLAIN_RULES = ("elapsed / step", "median of last 100")
@@ -53,7 +53,10 @@ Share of the series whose true remaining time lies in the 90 % interval. Target:
 
 
 def page(ours: Sequence[Row], coverage: Mapping[float, float], bars: Sequence[Row]) -> str:
-    """The page of the study: what it says is recomputed by tests/online/test_study.py."""
+    """The page of the study.
+
+    What it says is recomputed by packages/integrations/tests/online/test_study.py.
+    """
     series = read_series()
     kinds = Counter(each.kind for each in series)
     features = Counter(name for each in series for name in each.features)

@@ -24,13 +24,14 @@ from pathlib import Path
 from zlib import crc32
 
 import numpy as np
+
 from eta_baselines import BASELINES, SHARES, Clock, remaining_at
 from eta_series import Series, read_series
-
 from precision_time import predict_time
 from precision_time.errors import PrecisionTimeError
-from precision_time.online import RunMonitor
-from precision_time.online.estimate import (
+from precision_time.workload.capture.timm_models import import_torchvision
+from precision_time_integrations.online import RunMonitor
+from precision_time_integrations.online.estimate import (
     Estimate,
     Level,
     PausePlan,
@@ -40,8 +41,7 @@ from precision_time.online.estimate import (
     settings,
     steady,
 )
-from precision_time.online.history import StepHistory
-from precision_time.workload.capture.timm_models import import_torchvision
+from precision_time_integrations.online.history import StepHistory
 
 FOLDS = 5
 FOLDS_FILE = Path(__file__).resolve().parent / "data" / "eta_folds.json"
@@ -324,9 +324,9 @@ def write_fits() -> None:
         json.dumps([asdict(numbers) for numbers in folds], indent=1) + "\n", encoding="utf-8"
     )
     ships = fit(moments, start)
-    import precision_time.online
+    import precision_time_integrations.online
 
-    file = Path(precision_time.online.__file__).parent / "data" / "eta.toml"
+    file = Path(precision_time_integrations.online.__file__).parent / "data" / "eta.toml"
     lines = (f"{name} = {value}" for name, value in asdict(ships).items())
     head = (
         "# Numbers of the remaining time of a run; benchmarks/eta_study.py --fit writes them.\n[estimate]\n"

@@ -17,15 +17,15 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from precision_time.online.imports import declare_torchvision
+from precision_time_integrations.online.imports import declare_torchvision
 
 declare_torchvision()
 
 import torch  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
-from precision_time.online import RunMonitor  # noqa: E402
-from precision_time.online.pytorch import track  # noqa: E402
+from precision_time_integrations.online import RunMonitor  # noqa: E402
+from precision_time_integrations.online.pytorch import track  # noqa: E402
 
 SIDE = 500
 Taken = dict[str, list[float]]
@@ -96,7 +96,7 @@ def lightning(steps: int, step_s: float) -> tuple[Taken, Taken, float]:
     """Of the callback of Lightning and of one that does nothing, and seconds before the first step."""
     from lightning import Callback, LightningModule, Trainer
 
-    from precision_time.online.lightning import EtaCallback
+    from precision_time_integrations.online.lightning import EtaCallback
 
     class Tiny(LightningModule):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -128,7 +128,7 @@ def transformers(steps: int, step_s: float) -> tuple[Taken, Taken, float]:
     """The same of the callback of the Hugging Face Trainer."""
     from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
-    from precision_time.online.transformers import EtaCallback
+    from precision_time_integrations.online.transformers import EtaCallback
 
     config = LlamaConfig(
         hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, vocab_size=50
@@ -164,7 +164,7 @@ def accelerate(steps: int, step_s: float) -> tuple[Taken, Taken, float]:
     from accelerate import Accelerator
     from accelerate.tracking import GeneralTracker
 
-    from precision_time.online.accelerate import EtaTracker
+    from precision_time_integrations.online.accelerate import EtaTracker
 
     tracker, nothing = EtaTracker(total_steps=steps), GeneralTracker(_blank=True)
     ours, floor = timed(tracker, ("log",)), timed(nothing, ("log",))

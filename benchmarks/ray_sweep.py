@@ -28,11 +28,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from run import machine
 
 from precision_time.cli.output import write_rows
 from precision_time.executor import Executor, process_map
 from precision_time.ray_executor import local_cluster, ray_map
+from run import machine
 
 RESULTS = Path(__file__).with_name("ray_sweep.json")
 FULL = 1_000_000

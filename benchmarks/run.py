@@ -19,7 +19,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import cases
-
 from precision_time import __version__
 from precision_time.cli.output import write_rows
 

@@ -13,21 +13,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-from pages import write_page
 
+from pages import write_page
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
-from precision_time.evaluation.cross_validation import Runs
-from precision_time.evaluation.metrics import rows_of_groups
-from precision_time.evaluation.pricing import priced_corpus
-from precision_time.evaluation.report import FOLDS, SECTIONS, report_of
-from precision_time.evaluation.tables import Report, markdown
 from precision_time.executor import process_map
 from precision_time.io import cache_folder
 from precision_time.learn.metrics import errors_percent, summarize
 from precision_time.learn.training import HELD_OUT, train
-from precision_time.papers.contract import Floats
 from precision_time.render.table import columns_of, markdown_lines
+from precision_time_papers.contract import Floats
+from precision_time_papers.evaluation.cross_validation import Runs
+from precision_time_papers.evaluation.metrics import rows_of_groups
+from precision_time_papers.evaluation.pricing import priced_corpus
+from precision_time_papers.evaluation.report import FOLDS, SECTIONS, report_of
+from precision_time_papers.evaluation.tables import Report, markdown
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "accuracy.md"
 SHIPPED = PAGE.parents[2] / "src" / "precision_time" / "learn" / "data"

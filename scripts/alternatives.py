@@ -17,19 +17,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pages import write_page
 
+from pages import write_page
 from precision_time.corpus.protocols import PROTOCOLS
 from precision_time.corpus.splits import Fold
 from precision_time.corpus.store import load_corpus
-from precision_time.evaluation.pricing import priced_corpus
-from precision_time.evaluation.report import FOLDS, sample_families
 from precision_time.io import cache_folder
 from precision_time.learn.novelty import shrinkage, training_set
 from precision_time.learn.stages import DEFAULT_SETTINGS, BoosterSettings, boost
 from precision_time.learn.table import MeasuredTable
 from precision_time.learn.training import row_weights
-from precision_time.papers.precision_aware import fit_staged
+from precision_time_papers.evaluation.pricing import priced_corpus
+from precision_time_papers.evaluation.report import FOLDS, sample_families
+from precision_time_papers.precision_aware import fit_staged
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from corpus_summary import corpus_summary
 from pages import write_page
-
 from precision_time.corpus.importer import read_measurements, with_repeats
 from precision_time.corpus.measurement import Measurement, Rejected
 from precision_time.corpus.store import write_store

@@ -2,7 +2,7 @@
 # Builds kube-apiserver 1.20.2 and fetches etcd, both from Debian's packages, for the tests of the admission webhook:
 #
 #   scripts/build_kube_apiserver.sh FOLDER
-#   KUBEBUILDER_ASSETS=FOLDER/bin pytest tests/integrations/kubernetes
+#   KUBEBUILDER_ASSETS=FOLDER/bin pytest packages/integrations/tests/kubernetes
 #
 # Debian has no package of the API server, but its source package `kubernetes` holds all of it with its libraries.
 # Takes about 6 minutes of 2 cores, 2.5 GB of disk, and apt with root's rights; nothing is installed.

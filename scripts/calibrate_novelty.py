@@ -18,12 +18,12 @@ from scipy.optimize import minimize
 from precision_time.arrays import Bools, Floats, Indices
 from precision_time.corpus.protocols import source_name
 from precision_time.corpus.store import load_corpus
-from precision_time.evaluation.cross_validation import Runs
-from precision_time.evaluation.pricing import priced_corpus
 from precision_time.executor import process_map
 from precision_time.io import cache_folder
 from precision_time.learn.novelty import KINDS, faded, local_weight, shrinkage
 from precision_time.learn.training import HELD_OUT
+from precision_time_papers.evaluation.cross_validation import Runs
+from precision_time_papers.evaluation.pricing import priced_corpus
 
 START = (0.4, 0.6, 0.3, 0.4, 0.02, 0.02, 1.0, 0.05, 0.6, 1.0)
 MOST_ERROR = 2.0

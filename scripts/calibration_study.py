@@ -16,12 +16,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from precision_time.evaluation.cross_validation import Runs
 from precision_time.learn.calibration.fitting import blocks_of, fit_process
 from precision_time.learn.calibration.places import KINDS, Places, position_columns
 from precision_time.learn.calibration.process import Conditioned, Process
 from precision_time.learn.training import HELD_OUT, fit_intervals, held_out_places, row_weights
-from precision_time.papers.ernest import fit_ernest
+from precision_time_papers.ernest import fit_ernest
+from precision_time_papers.evaluation.cross_validation import Runs
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]

@@ -10,9 +10,8 @@ import sys
 from pathlib import Path
 
 from pages import write_page
-
-from precision_time.evaluation.comparison import compare, comparison_page
-from precision_time.evaluation.plots import comparison_plots
+from precision_time_papers.evaluation.comparison import compare, comparison_page
+from precision_time_papers.evaluation.plots import comparison_plots
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "reference"
 PICTURES = (

@@ -20,15 +20,15 @@ import numpy as np
 
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
-from precision_time.evaluation.papers.embedding import (
+from precision_time_papers.evaluation.papers.embedding import (
     RESULT,
     Rows,
     ghn_study,
     reuse_study,
     unseen_study,
 )
-from precision_time.papers.ghn.weights import load_weights
-from precision_time.papers.predictddl.trainer import rows_by_type
+from precision_time_papers.ghn.weights import load_weights
+from precision_time_papers.predictddl.trainer import rows_by_type
 
 PARTS = ("unseen", "ghns", "reuse")
 SEEDS = {"torchvision": 5, "timm": 2, "reuse": 2}

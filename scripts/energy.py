@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pages import write_page
 from scipy.optimize import minimize
 
+from pages import write_page
 from precision_time import __version__
 from precision_time.arrays import Bools, Floats, Number
 from precision_time.hardware.catalog import get_device

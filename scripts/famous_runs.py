@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+
 from front_door import parsed
 from pages import write_page
-
 from precision_time import __version__
 from precision_time.corpus.famous_runs import FamousRun, famous_runs
 from precision_time.errors import PrecisionTimeError

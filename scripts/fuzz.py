@@ -23,10 +23,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "fuzz"))
 
-import fuzz_targets as fuzz
-from fuzz_promises import BrokenPromiseError
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+import fuzz_targets as fuzz
+from fuzz_promises import BrokenPromiseError
 from precision_time.errors import PrecisionTimeError
 from precision_time.io import write_atomically
 

@@ -1,6 +1,7 @@
 """The table of known embeddings, and whether it is informative: are known relatives closer than strangers?
 
-Written and read by scripts/train_ghn.py; tests/papers/ghn/test_embedding.py checks the shipped table by it.
+Written and read by scripts/train_ghn.py; packages/papers/tests/ghn/test_embedding.py checks the shipped
+table by it.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precision_time.io import write_atomically
-from precision_time.papers.ghn.architecture import architecture_of
-from precision_time.papers.ghn.known import SCHEMA, KnownEmbeddings
-from precision_time.papers.ghn.network import node_vectors
-from precision_time.papers.ghn.picture import relative_rows, relatives
-from precision_time.papers.ghn.readout import mean_vector
-from precision_time.papers.ghn.weights import Floats32, GhnWeights
 from precision_time.workload.resolve import known_models, load_workload
+from precision_time_papers.ghn.architecture import architecture_of
+from precision_time_papers.ghn.known import SCHEMA, KnownEmbeddings
+from precision_time_papers.ghn.network import node_vectors
+from precision_time_papers.ghn.picture import relative_rows, relatives
+from precision_time_papers.ghn.readout import mean_vector
+from precision_time_papers.ghn.weights import Floats32, GhnWeights
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

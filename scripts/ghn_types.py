@@ -12,8 +12,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from precision_time.papers.ghn.fit import fit_ghn
-from precision_time.papers.ghn.training import TrainSettings
+from precision_time_papers.ghn.fit import fit_ghn
+from precision_time_papers.ghn.training import TrainSettings
 
 TRAINED = (("digits-32-0", 32, 0), ("digits-8-0", None, 0), ("digits-8-1", None, 1))
 """Name, side of the images, seed."""

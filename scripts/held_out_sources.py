@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
-from precision_time.evaluation.pricing import priced_corpus
 from precision_time.io import cache_folder
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.stages import DEFAULT_SETTINGS, StagedCorrection
 from precision_time.learn.table import MeasuredTable
-from precision_time.papers.precision_aware import fit_staged
+from precision_time_papers.evaluation.pricing import priced_corpus
+from precision_time_papers.precision_aware import fit_staged
 
 Floats = NDArray[np.float64]
 

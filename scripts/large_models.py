@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+
 from held_out_sources import Floats, HeldOutSource, corpus_table, hold_out
 from pages import write_page
-
 from precision_time import __version__
 from precision_time.corpus.measurement import Measurement
 from precision_time.learn.metrics import errors_percent, summarize

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from pages import write_page
 
+from pages import write_page
 from precision_time.corpus.families import families_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.protocols import source_name

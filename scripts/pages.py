@@ -48,7 +48,7 @@ class Page:
     corpus: bool = False
     predictor: bool = False
     code: tuple[str, ...] = ()
-    """Files and folders of the package whose change makes the page old."""
+    """Files and folders whose change makes the page old, from the root of the repository."""
     late: date | None = None
     """Since when the page may be older than what it describes."""
 
@@ -108,7 +108,7 @@ def digests(page: Page, read: Read = _now, files: Callable[[str], list[str]] = _
     if page.predictor:
         made["predictor"] = digest(iter([read(PREDICTOR)]))
     if page.code:
-        paths = [path for part in page.code for path in files(f"{PACKAGE}/{part}")]
+        paths = [path for part in page.code for path in files(part)]
         made["code"] = digest(_without_words(read(path)) for path in paths)
     return made
 

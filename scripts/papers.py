@@ -10,9 +10,8 @@ import sys
 from pathlib import Path
 
 from pages import write_page
-
-from precision_time.evaluation.papers.page import PAPERS, papers_page
 from precision_time.executor import process_map
+from precision_time_papers.evaluation.papers.page import PAPERS, papers_page
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "papers.md"
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from held_out_sources import Floats, HeldOutSource, corpus_table, hold_out
 from pages import write_page
-
 from precision_time import __version__
 from precision_time.corpus.jobs import job_of
 from precision_time.corpus.measurement import Measurement

@@ -13,9 +13,8 @@ import sys
 from pathlib import Path
 
 from pages import write_page
-
-from precision_time.evaluation.planning import page, stored
 from precision_time.io import cache_folder
+from precision_time_papers.evaluation.planning import page, stored
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "planning-accuracy.md"
 KEPT = PAGE.with_suffix(".npz")

@@ -17,17 +17,16 @@ from statistics import median
 from typing import Any
 
 from pages import write_page
-
-from precision_time.measure.risk.plan import ALL, BUT, load_risk_plan
-from precision_time.measure.risk.recipe import known_recipes
-from precision_time.measure.risk.summary import (
+from precision_time.render.picture import require_matplotlib
+from precision_time_papers.risk.plan import ALL, BUT, load_risk_plan
+from precision_time_papers.risk.recipe import known_recipes
+from precision_time_papers.risk.summary import (
     Additivity,
     MeasuredRisk,
     additivity,
     over_first_seeds,
     read_table,
 )
-from precision_time.render.picture import require_matplotlib
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "src/precision_time/planning/precisions/data/measured_risk.csv"

@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pages import write_page
 
 import precision_time
+from pages import write_page
 from precision_time.errors import ConfigError
-from precision_time.planning.precisions.environment import train
-from precision_time.planning.precisions.knapsack import exhaustive
-from precision_time.planning.precisions.methods import METHODS, candidates
-from precision_time.planning.precisions.risk import Risk, curve_words
-from precision_time.planning.precisions.schedules import Picks, Schedules, schedules_of
-from precision_time.planning.precisions.search import DEFAULT_BUDGET, search_precisions
+from precision_time.planning.precisions.risk import DEFAULT_BUDGET, Risk, curve_words
 from precision_time.render.table import markdown_lines
 from precision_time.request.request import Request
 from precision_time.units import format_duration
+from precision_time_papers.precisions.environment import train
+from precision_time_papers.precisions.knapsack import exhaustive
+from precision_time_papers.precisions.methods import METHODS, candidates
+from precision_time_papers.precisions.schedules import Picks, Schedules, schedules_of
+from precision_time_papers.precisions.search import search_precisions
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "precision-schedules.md"
 LLAMA = {"model": "llama3-8b", "device": "H100", "gpus": 64, "zero": 3, "batch_size": 1}

@@ -17,8 +17,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from calibration_study import held_out, scores, table_lines
 from numpy.typing import NDArray
+
+from calibration_study import held_out, scores, table_lines
+from precision_time.corpus.store import load_corpus
+from precision_time.executor import process_map
+from precision_time.io import cache_folder
+from precision_time.render.document import table_markdown
+from precision_time_papers.evaluation.cross_validation import Runs, tree_settings
+from precision_time_papers.evaluation.papers.ray import (
+    CAMPAIGNS,
+    RULES,
+    campaign_tables,
+    comparisons,
+    tasks_of,
+    verdict,
+)
+from precision_time_papers.evaluation.papers.ray import outcome_of as campaign_outcome
+from precision_time_papers.evaluation.pricing import PricedCorpus, priced_corpus
+from precision_time_papers.ray_models.report import time_against
+from precision_time_papers.ray_models.techniques import TECHNIQUES
 from ray_models_public import (
     BLEND,
     BOUND,
@@ -29,24 +47,6 @@ from ray_models_public import (
     outcome_of,
     study_cell,
 )
-
-from precision_time.corpus.store import load_corpus
-from precision_time.evaluation.cross_validation import Runs, tree_settings
-from precision_time.evaluation.papers.ray import (
-    CAMPAIGNS,
-    RULES,
-    campaign_tables,
-    comparisons,
-    tasks_of,
-    verdict,
-)
-from precision_time.evaluation.papers.ray import outcome_of as campaign_outcome
-from precision_time.evaluation.pricing import PricedCorpus, priced_corpus
-from precision_time.executor import process_map
-from precision_time.io import cache_folder
-from precision_time.papers.ray_models.report import time_against
-from precision_time.papers.ray_models.techniques import TECHNIQUES
-from precision_time.render.document import table_markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "ray.md"

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from precision_time.corpus.measurement import Measurement
 from precision_time.learn.table import MeasuredTable
-from precision_time.papers.ray_models.features import engineered, term_features, without_duplicates
-from precision_time.papers.ray_models.grey import GreyBox
-from precision_time.papers.ray_models.points import Points
-from precision_time.papers.ray_models.splits import SplitRule
-from precision_time.papers.ray_models.study import Study, StudyPlan, run_study
-from precision_time.papers.ray_models.techniques import TECHNIQUES
-from precision_time.papers.ray_models.trust import Trust
-from precision_time.papers.ray_models.tuning import mape_percent
+from precision_time_papers.ray_models.features import engineered, term_features, without_duplicates
+from precision_time_papers.ray_models.grey import GreyBox
+from precision_time_papers.ray_models.points import Points
+from precision_time_papers.ray_models.splits import SplitRule
+from precision_time_papers.ray_models.study import Study, StudyPlan, run_study
+from precision_time_papers.ray_models.techniques import TECHNIQUES
+from precision_time_papers.ray_models.trust import Trust
+from precision_time_papers.ray_models.tuning import mape_percent
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]

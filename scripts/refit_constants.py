@@ -31,24 +31,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 import calibrate_host
 import calibrate_kernels as kernels
 import calibrate_stragglers as stragglers
-import numpy as np
 from calibrate_kernels import Kernels, Names, Rows
-from numpy.typing import NDArray
-
 from precision_time import __version__
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.protocols import PROTOCOLS, source_name
 from precision_time.corpus.store import corpus_fingerprint, load_corpus
 from precision_time.cost.constants import constants
-from precision_time.evaluation.metrics import mean_over_groups
-from precision_time.evaluation.report import sample_families
 from precision_time.learn.metrics import errors_percent
 from precision_time.learn.stages import DEFAULT_SETTINGS
 from precision_time.learn.table import MeasuredTable, measured_table
-from precision_time.papers.precision_aware import fit_staged
+from precision_time_papers.evaluation.metrics import mean_over_groups
+from precision_time_papers.evaluation.report import sample_families
+from precision_time_papers.precision_aware import fit_staged
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]

@@ -16,8 +16,8 @@ from math import log
 from pathlib import Path
 
 import numpy as np
-from pages import write_page
 
+from pages import write_page
 from precision_time import __version__
 from precision_time.corpus.jobs import job_of
 from precision_time.corpus.measurement import Measurement

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from pages import write_page
 
-from precision_time.evaluation.queue.plans import PlanOutcome, replay_plans
-from precision_time.evaluation.queue.replay import (
+from pages import write_page
+from precision_time.executor import process_map
+from precision_time_papers.evaluation.queue.plans import PlanOutcome, replay_plans
+from precision_time_papers.evaluation.queue.replay import (
     BLIND,
     ESTIMATORS,
     FIFO,
@@ -34,8 +35,7 @@ from precision_time.evaluation.queue.replay import (
     replay,
     replay_pairs,
 )
-from precision_time.evaluation.queue.traces import CASES, HELD_OUT, workloads_of
-from precision_time.executor import process_map
+from precision_time_papers.evaluation.queue.traces import CASES, HELD_OUT, workloads_of
 
 PAGE = Path(__file__).resolve().parents[1] / "docs/reference/scheduling.md"
 HOUR_S = 3600.0

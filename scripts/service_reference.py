@@ -25,8 +25,8 @@ def reference() -> str:
     """The limits and every route with its examples, as Markdown."""
     from starlette.testclient import TestClient
 
-    from precision_time.server.app import create_app
-    from precision_time.server.settings import Settings
+    from precision_time_server.app import create_app
+    from precision_time_server.settings import Settings
 
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings.of({"store": f"sqlite:///{Path(folder) / 'service.sqlite'}"})
@@ -46,7 +46,7 @@ def reference() -> str:
 
 def _limits(settings: Any) -> str:
     """The limits that an operator sets, and their defaults."""
-    from precision_time.server.settings import MIB
+    from precision_time_server.settings import MIB
 
     rows = {
         "body of a call": f"{settings.max_body_bytes / MIB:g} MiB",

@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from pages import write_page
-from update_docs import sandbox
-
 from precision_time.render.table import markdown_lines
+from update_docs import sandbox
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "tasks.md"

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from ghn_evaluation import (
     classifier_matrix,
     closeness,
@@ -27,24 +28,23 @@ from ghn_evaluation import (
     write_table,
 )
 from pages import write_page
-
-from precision_time.papers.ghn.architecture import build_architecture
-from precision_time.papers.ghn.embedding import embed
-from precision_time.papers.ghn.known import KnownEmbeddings, nearest, read_table, table_path
-from precision_time.papers.ghn.network import node_vectors
-from precision_time.papers.ghn.picture import plane, write_map
-from precision_time.papers.ghn.reading import read_nodes
-from precision_time.papers.ghn.readout import lowered_dtypes
-from precision_time.papers.ghn.vocabulary import vocabulary
-from precision_time.papers.ghn.weights import (
+from precision_time.precision.catalog import get_policy
+from precision_time.workload.resolve import known_models, load_workload
+from precision_time_papers.ghn.architecture import build_architecture
+from precision_time_papers.ghn.embedding import embed
+from precision_time_papers.ghn.known import KnownEmbeddings, nearest, read_table, table_path
+from precision_time_papers.ghn.network import node_vectors
+from precision_time_papers.ghn.picture import plane, write_map
+from precision_time_papers.ghn.reading import read_nodes
+from precision_time_papers.ghn.readout import lowered_dtypes
+from precision_time_papers.ghn.vocabulary import vocabulary
+from precision_time_papers.ghn.weights import (
     GhnWeights,
     initial_weights,
     load_weights,
     save_weights,
     shipped_path,
 )
-from precision_time.precision.catalog import get_policy
-from precision_time.workload.resolve import known_models, load_workload
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "reference"
 PAGE, MAP = DOCS / "ghn.md", DOCS / "ghn.png"
@@ -67,8 +67,8 @@ _WIDTH = 118
 
 def train(steps: int, seed: int, checkpoint: Path | None) -> None:
     """Train on the digits and write the hypernetwork into the package."""
-    from precision_time.papers.ghn.fit import fit_ghn
-    from precision_time.papers.ghn.training import TrainingProgress, TrainSettings
+    from precision_time_papers.ghn.fit import fit_ghn
+    from precision_time_papers.ghn.training import TrainingProgress, TrainSettings
 
     def show(now: TrainingProgress) -> None:
         if now.step % 100 == 0:

@@ -1,4 +1,4 @@
-"""Train the predictors of `precision_time.papers.predictddl` that ship with the package.
+"""Train the predictors of `precision_time_papers.predictddl` that ship with the package.
 
     python scripts/train_predictddl.py                    # every dataset type with enough runs
     python scripts/train_predictddl.py imagenet cifar     # some
@@ -7,7 +7,7 @@
     python scripts/train_predictddl.py --nested           # the same, all choices made inside training parts
 
 Takes minutes; the priced corpus is kept in the cache folder. What ships must be trained again whenever the
-weights of the GHN or the columns of the inputs change (`tests/papers/predictddl/test_shipped.py`).
+weights of the GHN or the columns of the inputs change (`packages/papers/tests/predictddl/test_shipped.py`).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ import numpy as np
 from precision_time.corpus.jobs import job_of
 from precision_time.corpus.splits import SplitBy, group_numbers, grouped_folds
 from precision_time.corpus.store import load_corpus
-from precision_time.evaluation.pricing import priced_corpus
 from precision_time.io import cache_folder
 from precision_time.learn.metrics import summarize
 from precision_time.learn.table import MeasuredTable
-from precision_time.papers.predictddl.columns import VARIANTS
-from precision_time.papers.predictddl.fitting import QUICK, FitSettings, choose
-from precision_time.papers.predictddl.registry import Registry, shipped_folder
-from precision_time.papers.predictddl.regressors import KINDS
-from precision_time.papers.predictddl.trainer import (
+from precision_time_papers.evaluation.pricing import priced_corpus
+from precision_time_papers.predictddl.columns import VARIANTS
+from precision_time_papers.predictddl.fitting import QUICK, FitSettings, choose
+from precision_time_papers.predictddl.registry import Registry, shipped_folder
+from precision_time_papers.predictddl.regressors import KINDS
+from precision_time_papers.predictddl.trainer import (
     USUAL_TARGET,
     TypeRuns,
     examples_of,

@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-PAGE = Path(__file__).parent.parent / "src/precision_time/server/page"
+PAGE = Path(__file__).parent.parent / "packages/server/src/precision_time_server/page"
 FILES: Mapping[str, str] = {
     "preact": "preact/dist/preact.mjs",
     "preact/hooks": "preact/hooks/dist/hooks.mjs",

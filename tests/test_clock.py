@@ -6,8 +6,9 @@ import re
 import sys
 from pathlib import Path
 
-import clock
 import pytest
+
+import clock
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -166,7 +166,7 @@ def test_keras_without_its_backend_is_not_missing(tmp_path: Path) -> None:
     (tmp_path / "keras").mkdir()
     (tmp_path / "keras" / "__init__.py").write_text("import tensorflow_that_is_away\n")
     done = subprocess.run(
-        [sys.executable, "-c", "import precision_time.online.keras"],
+        [sys.executable, "-c", "import precision_time_integrations.online.keras"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
         capture_output=True,
         text=True,

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import precision_time
-
-SOURCE = Path(precision_time.__file__).parent
+from surface import shown, source_files
 
 _OF_LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Barrier"}
 
@@ -168,6 +166,6 @@ def locks_of(path: Path) -> list[str]:
 
 
 def test_no_lock_escapes_the_module_of_forks() -> None:
-    found = {str(path.relative_to(SOURCE)): locks_of(path) for path in sorted(SOURCE.rglob("*.py"))}
-    assert found.pop("forks.py")
+    found = {shown(path): locks_of(path) for path in source_files()}
+    assert found.pop("precision_time/forks.py")
     assert {path: locks for path, locks in found.items() if locks} == {}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import install
 import pytest
+
+import install
 
 
 def test_every_location_is_passed_on_and_the_stronger_section_wins() -> None:

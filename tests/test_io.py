@@ -14,6 +14,7 @@ import precision_time
 from precision_time import io
 from precision_time.errors import OutputError, PrecisionTimeError
 from precision_time.io import COMPILED, compiled, folder_hash, read_yaml, write_atomically
+from surface import shown, source_files
 
 
 def names_in(folder: Path) -> list[str]:
@@ -161,11 +162,11 @@ def test_a_file_that_changed_is_read_itself(tmp_path: Path, monkeypatch: pytest.
     assert read("a_package", "some.toml") == {"x": 2}
 
 
-SOURCES = sorted(Path(precision_time.__file__).parent.rglob("*.py"))
+FILES = source_files()
 
 
 def test_every_writer_of_tables_guards_formulas() -> None:
-    writers = [path for path in SOURCES if re.search(r"csv\.(DictW|w)riter\(", path.read_text("utf-8"))]
+    writers = [path for path in FILES if re.search(r"csv\.(DictW|w)riter\(", path.read_text("utf-8"))]
     assert len(writers) > 5
     assert not [path.name for path in writers if "table_cell(" not in path.read_text("utf-8")
                 and "map(table_cell" not in path.read_text("utf-8")]  # fmt: skip
@@ -176,43 +177,41 @@ def test_files_get_their_names_by_the_one_writer() -> None:
     renamed = re.compile(
         r"os\.(replace|rename|renames|link)\(|shutil\.(move|copy)|\.rename\(|\w\.replace\([\w.]+\)"
     )
-    found = {path.name for path in SOURCES if renamed.search(path.read_text("utf-8"))}
+    found = {path.name for path in FILES if renamed.search(path.read_text("utf-8"))}
     assert found == {"io.py", "registry.py"}
 
 
 OPENED = re.compile(r"(?<![\w.])open\(|\.read_text\(|\.read_bytes\(|(?<!\bos)\.open\(")
 OPEN_THEMSELVES = {
-    "of the package, of the system or of Python": (
-        *("corpus/famous_runs.py", "executor.py", "hardware/inventory_local.py", "measure/device.py"),
-        *(
-            "measure/processor.py",
-            "plugins.py",
-            "ray_executor.py",
-            "server/routes/page.py",
-            *("workload/zoo.py", "planning/precisions/risk.py"),
-        ),
-    ),
-    "made by this package in a place of its own": (
-        *("array_file.py", "measure/launchers/epoch_end.py", "measure/store.py", "online/offer.py"),
-        *("integrations/slurm/submissions.py", "predict/streaming.py", "client/operations.py"),
-        *("server/uploads.py", "testing/stores.py", "workload/capture/sources.py", "io.py"),
-    ),
-    "logs, after a check that they are regular": (
-        *("integrations/importers/bounded.py", "integrations/importers/lines.py"),
-    ),
-}
+    "of the package, of the system or of Python": {
+        "precision_time/corpus/famous_runs.py", "precision_time/executor.py",
+        "precision_time/hardware/inventory_local.py", "precision_time/planning/precisions/risk.py",
+        "precision_time/plugins.py", "precision_time/ray_executor.py", "precision_time/workload/zoo.py",
+        "precision_time_integrations/measure/device.py", "precision_time_integrations/measure/processor.py",
+        "precision_time_server/routes/page.py",
+    },
+    "made by this package in a place of its own": {
+        "precision_time/array_file.py", "precision_time/client/operations.py", "precision_time/io.py",
+        "precision_time/predict/streaming.py", "precision_time/testing/stores.py",
+        "precision_time/workload/capture/sources.py", "precision_time_integrations/measure/store.py",
+        "precision_time_integrations/online/offer.py", "precision_time_integrations/slurm/submissions.py",
+        "precision_time_server/uploads.py",
+    },
+    "logs, after a check that they are regular": {
+        "precision_time_integrations/importers/bounded.py", "precision_time_integrations/importers/lines.py",
+    },
+}  # fmt: skip
 """By why they do."""
 
 
 def test_files_of_users_are_opened_in_one_place() -> None:
-    """But by studies and published predictors, which have files of their own (`evaluation`, `papers`)."""
-    root = Path(precision_time.__file__).parent
+    """But by studies and published predictors, which have files of their own (`precision_time_papers`)."""
     known = {name for names in OPEN_THEMSELVES.values() for name in names}
     found = set()
-    for path in SOURCES:
+    for path in FILES:
         lines = (line for line in path.read_text("utf-8").splitlines() if "files(__package__)" not in line)
-        name = path.relative_to(root).as_posix()
-        if not name.startswith(("evaluation/", "papers/")) and any(map(OPENED.search, lines)):
+        name = shown(path)
+        if not name.startswith("precision_time_papers/") and any(map(OPENED.search, lines)):
             found.add(name)
     assert found <= known, f"{sorted(found - known)}: open files of users by io.open_input"
     assert found == known, f"{sorted(known - found)} open none any more: take them from the list"

@@ -13,12 +13,14 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from conftest import MOST_S, slow_tests
+
 import unit
 
-from .conftest import MOST_S, slow_tests
-
 ROOT = Path(__file__).resolve().parents[1]
-TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
+TESTS = sorted(
+    path for folder in (ROOT / "tests", *ROOT.glob("packages/*/tests")) for path in folder.rglob("test_*.py")
+)
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"][
     "ini_options"
 ]
@@ -27,7 +29,7 @@ SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
 def test_every_test_is_in_one_part() -> None:
     inside = [ROOT / path for paths in unit.paths_of_parts().values() for path in paths]
     others = (
-        path for place in SETTINGS["testpaths"] if place != "tests" for path in (ROOT / place).rglob("*.py")
+        path for folder in (ROOT / "src", *ROOT.glob("packages/*/src")) for path in folder.rglob("*.py")
     )
     files = [*TESTS, *others]
     parts = {path: sum(path == each or each in path.parents for each in inside) for path in files}
@@ -91,7 +93,7 @@ def test_what_waits_for_the_night_names_what_covers_it_by_day(path: Path) -> Non
         "pytest.mark.nightly()",
         'pytest.mark.nightly(covered_by="tests/test_parts.py::no_such_test")',
         'pytest.mark.nightly(covered_by="tests/no_such_file.py::test_it")',
-        'pytest.mark.nightly(covered_by="tests/evaluation/test_comparison.py::test_everything_at_once")',
+        'pytest.mark.nightly(covered_by="packages/papers/tests/evaluation/test_comparison.py::test_everything_at_once")',
     ],
 )
 def test_a_mark_that_names_nothing_is_found(mark: str) -> None:
@@ -128,8 +130,9 @@ ALLOWED, MISSING, UNKNOWN = "no browser is installed", "node is not installed", 
 def test_a_skip_on_ci_fails_the_run_unless_it_is_allowed_there(
     tmp_path: Path, skipped: list[str], told: list[str]
 ) -> None:
-    for name in ("conftest.py", "skips.toml"):
-        shutil.copy(ROOT / "tests" / name, tmp_path)
+    (tmp_path / "tests").mkdir()
+    for name in ("conftest.py", "tests/skips.toml"):
+        shutil.copy(ROOT / name, tmp_path / name)
     tests = [f"def test_{number}(): pytest.skip({why!r})" for number, why in enumerate(skipped)]
     planted = tmp_path / "test_planted.py"
     planted.write_text("\n".join(["import pytest", "def test_it(): pass", *tests]))

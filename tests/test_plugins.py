@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 import warnings
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from precision_time import predict_time
+from precision_time import __version__, predict_time
 from precision_time.errors import ConfigError
 from precision_time.hardware import device_table
 from precision_time.hardware.device_table import get_device, known_device_names
-from precision_time.plugins import forget_plugins, loaded, plugins
+from precision_time.plugins import Plugin, check_member, forget_plugins, loaded, plugins
+from surface import MEMBERS, PROJECTS
 
 CACHES = ("_file", "_devices", "_named", "_spellings", "_resolve")
 
@@ -118,28 +121,44 @@ def test_a_damaged_memory_of_plugins_is_looked_at_again(installed: Path, content
     assert "theirs" in plugins("devices")
 
 
-def test_what_we_declare_is_what_is_said_in_the_code() -> None:
-    """An install reads pyproject.toml, a source tree the constant: both must name what there is, once."""
-    from precision_time import plugins as code
-
-    project = Path(__file__).parents[1] / "pyproject.toml"
-    declared = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["entry-points"]
-    assert {name.removeprefix("precision_time."): entries for name, entries in declared.items()} == code._OURS
-    for group in code._OURS:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            assert loaded(group).keys() >= declared[f"precision_time.{group}"].keys()
-
-
 def test_what_is_declared_twice_alike_is_one(installed: Path) -> None:
-    from precision_time import plugins as code
-
     install(installed, "DEVICES = {}")
-    [(name, value), *_] = code._OURS["commands"].items()
-    (installed / "our-1.0.dist-info").mkdir()
-    listed = f"[precision_time.commands]\n{name} = {value}\na-{name} = {value}\n"
-    (installed / "our-1.0.dist-info" / "entry_points.txt").write_text(listed)
+    (installed / "again-1.0.dist-info").mkdir()
+    listed = "[precision_time.devices]\ntheirs = their_devices:DEVICES\na-theirs = their_devices:DEVICES\n"
+    (installed / "again-1.0.dist-info" / "entry_points.txt").write_text(listed)
     forget_plugins()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert [*plugins("commands")][: len(code._OURS["commands"])] == [*code._OURS["commands"]]
+        assert {"theirs", "a-theirs"} <= plugins("devices").keys()
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_what_a_member_declares_is_there_and_installed(member: str) -> None:
+    """Each loads, and help, routes and completion find it: the environment has the same as the sources."""
+    declared = tomllib.loads(PROJECTS[f"precision_time_{member}"].read_text(encoding="utf-8"))["project"]
+    for group, entries in declared["entry-points"].items():
+        found = plugins(group.removeprefix("precision_time."))
+        for name, value in entries.items():
+            assert Plugin(name=name, value=value).load() is not None
+            assert found[name].value == value, "To fix: make .venv/.dev"
+
+
+def test_all_distributions_have_one_version() -> None:
+    projects = {
+        name: tomllib.loads(path.read_text(encoding="utf-8"))["project"] for name, path in PROJECTS.items()
+    }
+    assert {each["version"] for each in projects.values()} == {__version__}
+    assert {import_module(name).__version__ for name in projects} == {__version__}
+    pins = {
+        wanted
+        for each in projects.values()
+        for wanted in each["dependencies"]
+        if wanted.startswith("precision-time")
+    }
+    assert pins == {f"precision-time=={__version__}", f"precision-time-integrations=={__version__}"}
+
+
+def test_a_member_of_another_version_is_refused() -> None:
+    check_member("precision-time-server", __version__)
+    with pytest.raises(ConfigError, match=f"pip install 'precision-time-server=={re.escape(__version__)}'"):
+        check_member("precision-time-server", "0.0.9")

@@ -34,11 +34,12 @@ from precision_time.ray_executor import _not_connected, import_ray, open_executo
 from precision_time.request import grid as grids
 from precision_time.request.grid import grid_of
 from precision_time.workload.resolve import load_workload
+from surface import SOURCES
 
 # Before LightGBM is loaded, as in tests/learn: its threads must sleep, not spin, while they wait.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-SOURCE = str(Path(__file__).resolve().parents[1] / "src")
+SOURCE = os.pathsep.join(map(str, SOURCES.values()))
 IN_FLIGHT = 4
 """Twice the CPUs."""
 

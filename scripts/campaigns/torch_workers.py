@@ -20,16 +20,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from precision_time.measure.campaign import load_campaign
-from precision_time.measure.launchers.worker import (
+from precision_time_integrations.measure.result import failed_result, measured_result
+from precision_time_integrations.measure.store import CampaignStore
+from precision_time_papers.campaign.campaign import load_campaign
+from precision_time_papers.campaign.worker import (
     NotBuiltError,
     WorkerContext,
     limited,
     measure_trial,
     worker_facts,
 )
-from precision_time.measure.result import failed_result, measured_result
-from precision_time.measure.store import CampaignStore
 
 
 def main() -> None:

@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from .planning.layouts.result import LayoutSearch as LayoutSearch
     from .planning.precisions.advice import PrecisionAdvice as PrecisionAdvice
     from .planning.precisions.advice import advise_precisions as advise_precisions
-    from .planning.precisions.result import PrecisionSearch as PrecisionSearch
-    from .planning.precisions.search import search_precisions as search_precisions
-    from .planning.queue.api import schedule as schedule
-    from .planning.queue.result import Schedule as Schedule
     from .planning.run.api import predict_run as predict_run
     from .planning.run.prediction import RunPrediction as RunPrediction
     from .predict.api import predict_time as predict_time
@@ -46,7 +42,7 @@ if TYPE_CHECKING:
     from .predict.what_matters import what_matters as what_matters
     from .request.request import Request as Request
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "Alternative": ".predict.what_matters",
@@ -59,13 +55,11 @@ _HOMES = {
     "NearestMeasurement": ".predict.prediction",
     "Plan": ".planning.decision.result",
     "PrecisionAdvice": ".planning.precisions.advice",
-    "PrecisionSearch": ".planning.precisions.result",
     "PrecisionTimeError": ".errors",
     "Prediction": ".predict.prediction",
     "Predictions": ".predict.predictions",
     "Request": ".request.request",
     "RunPrediction": ".planning.run.prediction",
-    "Schedule": ".planning.queue.result",
     "Sensitivity": ".predict.sensitivity",
     "ServerError": ".errors",
     "advise_precisions": ".planning.precisions.advice",
@@ -78,8 +72,6 @@ _HOMES = {
     "predict_many": ".predict.compare",
     "predict_run": ".planning.run.api",
     "predict_time": ".predict.api",
-    "schedule": ".planning.queue.api",
-    "search_precisions": ".planning.precisions.search",
     "sensitivity": ".predict.sensitivity",
     "sweep": ".predict.compare",
     "sweep_tables": ".predict.compare",
@@ -98,13 +90,11 @@ __all__ = [
     "NearestMeasurement",
     "Plan",
     "PrecisionAdvice",
-    "PrecisionSearch",
     "PrecisionTimeError",
     "Prediction",
     "Predictions",
     "Request",
     "RunPrediction",
-    "Schedule",
     "Sensitivity",
     "ServerError",
     "__version__",
@@ -118,8 +108,6 @@ __all__ = [
     "predict_many",
     "predict_run",
     "predict_time",
-    "schedule",
-    "search_precisions",
     "sensitivity",
     "sweep",
     "sweep_tables",
@@ -129,10 +117,20 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}.{_where_it_went(name)}")
     value = getattr(import_module(_HOMES[name], __name__), name)
     globals()[name] = value
     return value
+
+
+def _where_it_went(name: str) -> str:
+    """What to install for a public name that another distribution has now; "" for any other."""
+    from .io import packaged_toml
+
+    member = packaged_toml(f"{__name__}.cli", "data/members.toml")["names"].get(name)
+    if member is None:
+        return ""
+    return f" To fix: pip install {member}, then `from {member.replace('-', '_')} import {name}`."
 
 
 def __dir__() -> list[str]:

@@ -145,14 +145,14 @@ class MissingExtraError(PrecisionTimeError, ImportError):
 
     Args:
         package: What could not be imported.
-        extra: The extra of this project that brings it.
+        extra: The extra of this distribution that brings it, or what else to install, such as
+            "precision-time-papers[learners]".
         purpose: What it is needed for, as the end of "... is needed to".
     """
 
     def __init__(self, *, package: str, extra: str, purpose: str) -> None:
         super().__init__(
-            f"{package} is not installed, and it is needed to {purpose}. "
-            f"To fix: pip install 'precision-time[{extra}]'."
+            f"{package} is not installed, and it is needed to {purpose}. To fix: {install_words(extra)}."
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -179,13 +179,22 @@ class ServerError(PrecisionTimeError):
         self.status = status
 
 
+def install_words(extra: str) -> str:
+    """The command that installs an extra, as `MissingExtraError` has it.
+
+    >>> install_words("train")
+    "pip install 'precision-time[train]'"
+    """
+    return f"pip install '{extra if extra.startswith('precision-time') else f'precision-time[{extra}]'}'"
+
+
 def required_module(name: str, *, package: str, extra: str, purpose: str, remedy: str = "") -> Any:
     """A module of an optional dependency.
 
     Args:
         name: As it is imported, such as `sklearn.svm`.
         package: What is to be installed.
-        extra: The extra of this project that brings it.
+        extra: The extra that brings it, as `MissingExtraError` has it.
         purpose: What it is needed for, as the end of "... is needed to".
         remedy: What usually helps where it is installed and cannot be imported.
 

@@ -33,23 +33,6 @@ _REMEMBERED = "plugins.json"
 _MOST_FOLDERS = 64
 _Declared = dict[str, list[list[str]]]
 """By group: names, and where the objects are."""
-_OURS: Mapping[str, Mapping[str, str]] = {
-    "commands": {
-        "papers": "precision_time.papers.cli.commands:COMMANDS",
-        "integrations": "precision_time.integrations.cli.commands:COMMANDS",
-        "server": "precision_time.server.cli.commands:COMMANDS",
-    },
-    "routes": {
-        "predictddl": "precision_time.papers.routes.predictddl:router",
-        "kubernetes": "precision_time.integrations.routes.kubernetes:router",
-        "slurm": "precision_time.integrations.routes.slurm:router",
-    },
-}
-"""What our own pyproject.toml declares, said again, as `entry_points.txt` is written at an install.
-
-Sources that were installed before it said so, or never (PYTHONPATH), lack it. A constant costs `predict`
-nothing.
-"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,7 +88,7 @@ def plugins(group: str) -> Mapping[str, Plugin]:
     """
     if group not in GROUPS:
         raise ConfigError(f"{group!r} is no group of plugins. To fix: name one of {', '.join(GROUPS)}.")
-    found = {name: Plugin(name=name, value=value) for name, value in _OURS.get(group, {}).items()}
+    found: dict[str, Plugin] = {}
     for name, value in sorted(_declared().get(group, ()), key=lambda entry: entry[1]):
         if name in found:
             if found[name].value != value:
@@ -139,6 +122,25 @@ def left_out(group: str, plugin: str, error: Exception) -> None:
 
     said = f"{group.capitalize()} of the plugin {plugin} are left out: {type(error).__name__}: {error}"
     _say(printable(said, longest=1000))
+
+
+def check_member(distribution: str, version: str) -> None:
+    """Refuse a distribution of this project that another version of the core is installed beside.
+
+    Args:
+        distribution: Its name.
+        version: Its own.
+
+    Raises:
+        ConfigError: If the versions differ.
+    """
+    from . import __version__
+
+    if version != __version__:
+        raise ConfigError(
+            f"{distribution} {version} does not fit precision-time {__version__}: both have one version. "
+            f"To fix: pip install '{distribution}=={__version__}'."
+        )
 
 
 def forget_plugins() -> None:

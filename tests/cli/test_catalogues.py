@@ -86,7 +86,7 @@ def test_env_says_when_torchvision_is_of_another_build(
 ) -> None:
     versions = {"torch": torch, "torchvision": torchvision}
     monkeypatch.setattr("precision_time.cli.env._version_of", versions.get)
-    assert ("import precision_time.online.lightning" in cli("env").err) is says
+    assert ("import precision_time_integrations.online.lightning" in cli("env").err) is says
 
 
 def test_explain_sets_a_precision_against_fp32(cli: Callable[..., Any]) -> None:

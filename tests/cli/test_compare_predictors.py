@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from precision_time.errors import ConfigError, UnknownNameError
-from precision_time.papers.cli.report import compare_predictors, complete_predictor
+from precision_time_papers.cli.report import compare_predictors, complete_predictor
 
 app = typer.Typer()
 app.command()(compare_predictors)
@@ -37,11 +37,11 @@ def test_names_are_completed_after_a_comma() -> None:
 
 
 @pytest.mark.nightly(
-    covered_by="tests/evaluation/test_comparison.py::test_the_page_and_the_json_say_the_same"
+    covered_by="packages/papers/tests/evaluation/test_comparison.py::test_the_page_and_the_json_say_the_same"
 )
 def test_tables_json_and_markdown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PRECISION_TIME_HOME", str(tmp_path))
-    monkeypatch.setattr("precision_time.evaluation.comparison.QUICK_ROWS", 250)
+    monkeypatch.setattr("precision_time_papers.evaluation.comparison.QUICK_ROWS", 250)
     words = ["--quick", "--only", "flops,ernest-pooled", "--markdown", str(tmp_path / "page.md")]
     answer = CliRunner().invoke(app, words)
     assert answer.exit_code == 0, answer.exception

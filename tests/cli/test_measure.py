@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-PLAN = str(Path(__file__).parents[1] / "measure" / "tiny.toml")
+PLAN = str(Path(__file__).parents[2] / "packages/integrations/tests/measure/tiny.toml")
 
 
 def test_the_list_needs_no_device(cli: Callable[..., object]) -> None:

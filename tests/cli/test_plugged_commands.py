@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+import precision_time
 from precision_time.cli import main as root
-from precision_time.plugins import forget_plugins
+from precision_time.plugins import Command, forget_plugins
 
 DATA = """
 from precision_time.plugins import Command
@@ -17,11 +20,20 @@ from precision_time.plugins import Command
 COMMANDS = (
     Command(path="greet", module="their_code", attribute="greet", summary="Say hello.", examples="__doc__"),
     Command(path="lab run fast", module="their_code", attribute="greet", summary="Run.", examples="__doc__"),
+    Command(path="precisions greet", module="their_code", attribute="greet", summary="Hi."),
     Command(path="near", module="their_code", attribute="greet", summary="By it.", after="predict"),
     Command(path="predict", module="their_code", attribute="greet", summary="Take over.", examples="__doc__"),
 )
 """
-CODE = '"""An epilog."""\nimport typer\n\ndef greet(name: str) -> None:\n    typer.echo(f"hello {name}")\n'
+CODE = '''
+"""An epilog."""
+import typer
+
+EXAMPLES = "Try it."
+
+def greet(name: str) -> None:
+    typer.echo(f"hello {name}")
+'''
 
 
 @pytest.fixture
@@ -67,8 +79,45 @@ def test_built_in_words_stay_built_in(installed: None) -> None:
     assert words[:3] == ["predict", "near", "sweep"] and words[-2:] == ["greet", "lab"]
 
 
-def test_a_word_of_a_member_that_is_not_installed_says_how(monkeypatch: pytest.MonkeyPatch, cli) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(root, "_of_members", lambda: {"ghn": "precision-time-papers"})
-    answer = cli("ghn")
+def test_a_command_may_be_added_below_a_word_that_allows_it(installed: None, cli) -> None:  # type: ignore[no-untyped-def]
+    assert cli("precisions", "greet", "you").out == "hello you\n"
+    assert "greet" in cli("precisions", "--help").out
+    assert "bf16" in cli("precisions", "bf16-mixed").out
+
+
+MEMBERS = tomllib.loads(Path(root.__file__).with_name("data").joinpath("members.toml").read_text("utf-8"))
+
+
+def word_of(command: Command) -> str:
+    first = command.path.split()[0]
+    return command.path if first in root.COMMANDS else first
+
+
+def test_the_list_of_members_is_what_they_declare() -> None:
+    brought = {
+        word_of(command): f"precision-time-{name}"
+        for name in ("integrations", "papers", "server")
+        for command in import_module(f"precision_time_{name}.cli.commands").COMMANDS
+    }
+    assert MEMBERS["commands"] == brought
+    for name, member in MEMBERS["names"].items():
+        assert getattr(import_module(member.replace("-", "_")), name) is not None
+
+
+@pytest.mark.parametrize("words", [["ghn"], ["precisions", "search", "gpt2"]])
+def test_a_command_of_a_member_that_is_not_installed_says_how(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, cli
+) -> None:  # type: ignore[no-untyped-def]
+    listed = {**MEMBERS["commands"], "ghn": "precision-time-papers"}
+    monkeypatch.setattr(root, "loaded", lambda group: {})
+    monkeypatch.setattr(root, "packaged_toml", lambda package, name: {"commands": listed})
+    root._tree.cache_clear()
+    answer = cli(*words)
+    root._tree.cache_clear()
     assert answer.code == 2
     assert "pip install precision-time-papers" in answer.err
+
+
+def test_a_name_that_went_to_a_member_says_where() -> None:
+    with pytest.raises(AttributeError, match="pip install precision-time-papers, then"):
+        precision_time.search_precisions  # noqa: B018

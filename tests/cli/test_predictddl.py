@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from precision_time.cli.options import complete_dataset
 from precision_time.errors import ConfigError, CorpusError, UnknownNameError
-from precision_time.papers.cli.predictddl import app, complete_type
+from precision_time_papers.cli.predictddl import app, complete_type
 
 SCONTROL = "NodeName=n1 CPUTot=64 Gres=gpu:v100:4(S:0-1) RealMemory=385000 State=IDLE Partitions=gpu\n"
 Run = Callable[..., Result]

@@ -187,7 +187,7 @@ def test_without_a_service_nothing_of_http_is_loaded() -> None:
         "import sys\nfrom precision_time.cli.main import main\n"
         "try:\n    main(['predict', 'resnet50', '--brief'])\nexcept SystemExit:\n    pass\n"
         "print([name for name in sys.modules if name.split('.')[0] in "
-        "('httpx2', 'anyio', 'fastapi', 'starlette') or name.startswith('precision_time.server')])"
+        "('httpx2', 'anyio', 'fastapi', 'starlette') or name.startswith('precision_time_server')])"
     )
     done: Any = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
+
 from fuzz_targets import run_command
 
 COMMANDS = [

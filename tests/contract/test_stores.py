@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from precision_time.corpus.store import MeasurementStore, shipped_store
-from precision_time.measure.result import TrialResult
-from precision_time.measure.store import CampaignStore, CsvTable, read_store
 from precision_time.testing.stores import StoreSuite
+from precision_time_integrations.measure.result import TrialResult
+from precision_time_integrations.measure.store import CampaignStore, CsvTable, read_store
 
 
 class TestMeasurementStore(StoreSuite):

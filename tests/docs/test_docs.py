@@ -16,6 +16,7 @@ import pytest
 import typer
 
 import precision_time
+import precision_time_papers
 from precision_time.cli.main import app, command_paths
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,8 +57,9 @@ def test_every_command_is_documented(command: str) -> None:
 
 def test_every_public_name_is_documented() -> None:
     page = (DOCS / "reference" / "python.md").read_text(encoding="utf-8")
-    documented = set(re.findall(r"^::: precision_time\.(\w+)$", page, re.MULTILINE))
-    assert documented == set(precision_time.__all__) - {"__version__"}
+    for package in (precision_time, precision_time_papers):
+        documented = set(re.findall(rf"^::: {package.__name__}\.(\w+)$", page, re.MULTILINE))
+        assert documented == set(package.__all__) - {"__version__"}
 
 
 @pytest.mark.parametrize("page", DOCUMENTS, ids=name_of)
@@ -76,7 +78,7 @@ def test_pages_that_code_names_exist() -> None:
     named = re.compile(rf"(?<![\w/.@:-])docs/{folder}[\w*-]+\.(?:md|svg|png)")
     missing = [
         f"{path.relative_to(ROOT)}: {name}"
-        for top in ("src", "scripts", "benchmarks", "tests")
+        for top in ("src", "scripts", "benchmarks", "tests", "packages")
         for path in sorted((ROOT / top).rglob("*.py"))
         for name in named.findall(path.read_text(encoding="utf-8"))
         if not list(ROOT.glob(name))

@@ -6,11 +6,20 @@ from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
-import pages
 import pytest
 
+import pages
+
 TODAY = date(2026, 11, 23)
-PAGE = pages.Page(path="x.md", command="make x", minutes=1.0, corpus=True, predictor=True, code=("units.py",))
+CODE = (f"{pages.PACKAGE}/units.py",)
+PAGE = pages.Page(
+    path="x.md",
+    command="make x",
+    minutes=1.0,
+    corpus=True,
+    predictor=True,
+    code=CODE,
+)
 
 
 def test_no_page_is_older_than_what_it_describes() -> None:

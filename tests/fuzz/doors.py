@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from physics import random_jobs
 
 import precision_time
+from physics import random_jobs
 from precision_time.errors import PrecisionTimeError
 
 FEW = 40

@@ -25,8 +25,8 @@ from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import MeasurementStore
 from precision_time.errors import NotFittedError, PrecisionTimeError
 from precision_time.io import write_atomically
-from precision_time.measure.result import TrialResult
-from precision_time.measure.store import CampaignStore, CsvTable, read_store
+from precision_time_integrations.measure.result import TrialResult
+from precision_time_integrations.measure.store import CampaignStore, CsvTable, read_store
 
 _ROWS = Path(__file__).parents[1] / "evaluation" / "data" / "runs.csv"
 _SIZE = 20_000
@@ -133,7 +133,7 @@ def _file(folder: Path) -> int:
 def _write_registry(folder: Path) -> Iterator[None]:
     from dataclasses import replace
 
-    from precision_time.papers.predictddl.registry import Registry
+    from precision_time_papers.predictddl.registry import Registry
 
     shipped = Registry.default()
     kind = shipped.types()[0]
@@ -145,7 +145,7 @@ def _write_registry(folder: Path) -> Iterator[None]:
 
 
 def _versions(folder: Path) -> int:
-    from precision_time.papers.predictddl.registry import Registry
+    from precision_time_papers.predictddl.registry import Registry
 
     entries = Registry(own=folder).entries()
     assert not [entry.problem for entry in entries if entry.problem]

@@ -18,10 +18,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import fuzz_inputs as inputs
-from fuzz_promises import LONGEST_MESSAGE, answered, check_answer, promise
 from hypothesis import strategies as st
 
+import fuzz_inputs as inputs
+from fuzz_promises import LONGEST_MESSAGE, answered, check_answer, promise
 from precision_time.cli.main import COMMANDS, main
 from precision_time.cli.request_options import request_and_others
 from precision_time.corpus.own import read_own_steps
@@ -333,19 +333,19 @@ def _ask_calibrated(path: Path) -> None:
 
 
 def _plan(path: Path) -> None:
-    from precision_time.measure.plan import load_plan, select
+    from precision_time_integrations.measure.plan import load_plan, select
 
     select(load_plan(path))
 
 
 def _study(path: Path) -> None:
-    from precision_time.papers.ray_models.schema import prepared, read_study
+    from precision_time_papers.ray_models.schema import prepared, read_study
 
     prepared(read_study(path), EXAMPLES / "points.csv")
 
 
 def _points(path: Path) -> None:
-    from precision_time.papers.ray_models.schema import prepared, read_study
+    from precision_time_papers.ray_models.schema import prepared, read_study
 
     prepared(read_study(EXAMPLES / "study.yaml"), path)
 
@@ -357,13 +357,13 @@ def _prices(path: Path) -> None:
 
 
 def _campaign(path: Path) -> None:
-    from precision_time.measure.campaign import load_campaign
+    from precision_time_papers.campaign.campaign import load_campaign
 
     load_campaign(path)
 
 
 def _batch(path: Path) -> None:
-    from precision_time.papers.predictddl.requests import read_batch
+    from precision_time_papers.predictddl.requests import read_batch
 
     for item in read_batch(path):
         name = getattr(item, "name", "")
@@ -461,7 +461,7 @@ def _refuse_pt2(path: Path) -> None:
 
 
 def _model_file(path: Path) -> None:
-    from precision_time.papers.ray_models.model import PerformanceModel
+    from precision_time_papers.ray_models.model import PerformanceModel
 
     PerformanceModel.load(path)
 
@@ -590,8 +590,8 @@ def _damaged(made: Callable[[], bytes]) -> st.SearchStrategy[bytes]:
 
 @cache
 def _fitted() -> bytes:
-    from precision_time.papers.ray_models.schema import prepared, read_study
-    from precision_time.papers.ray_models.study import run_study
+    from precision_time_papers.ray_models.schema import prepared, read_study
+    from precision_time_papers.ray_models.study import run_study
 
     points, plan = prepared(read_study(EXAMPLES / "study.yaml"), EXAMPLES / "points.csv")
     with tempfile.TemporaryDirectory() as folder:
@@ -602,7 +602,7 @@ def _fitted() -> bytes:
 
 @cache
 def _campaign_store() -> bytes:
-    from precision_time.measure.store import CampaignStore
+    from precision_time_integrations.measure.store import CampaignStore
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "campaign.db"
@@ -612,7 +612,7 @@ def _campaign_store() -> bytes:
 
 
 def _store(path: Path) -> None:
-    from precision_time.measure.store import read_store
+    from precision_time_integrations.measure.store import read_store
 
     read_store(path)
 
@@ -640,7 +640,7 @@ def _own_rows(path: Path) -> None:
 
 @cache
 def _net() -> bytes:
-    from precision_time.papers.ghn.weights import initial_weights, save_weights
+    from precision_time_papers.ghn.weights import initial_weights, save_weights
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "net.safetensors"
@@ -649,7 +649,7 @@ def _net() -> bytes:
 
 
 def _weights(path: Path) -> None:
-    from precision_time.papers.ghn.weights import load_weights
+    from precision_time_papers.ghn.weights import load_weights
 
     load_weights(path)
 
@@ -663,7 +663,7 @@ def _baselines() -> st.SearchStrategy[bytes]:
 
 
 def _baseline(path: Path) -> None:
-    from precision_time.evaluation.regressions import read_baseline
+    from precision_time_papers.evaluation.regressions import read_baseline
 
     read_baseline(path)
 
@@ -687,7 +687,7 @@ def calibrations(draw: st.DrawFn) -> bytes:
 
 
 def _plans() -> st.SearchStrategy[bytes]:
-    from precision_time.measure.precisions import DATA
+    from precision_time_integrations.measure.precisions import DATA
 
     return inputs.broken((DATA / "cpu.toml").read_bytes())
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from fuzz_promises import LONGEST_MESSAGE, check_answer, limited
 from fuzz_targets import run_command
-
 from precision_time.cost.roofline import peak_flops_per_s
 from precision_time.errors import ConfigError, CorpusError, PrecisionTimeError
 from precision_time.hardware.device_table import get_device

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fuzz_inputs import requests
-from fuzz_targets import Target, fresh, targets
 from hypothesis import HealthCheck, Phase, assume, given, settings
 
+from fuzz_inputs import requests
+from fuzz_targets import Target, fresh, targets
 from precision_time.errors import PrecisionTimeError
 from precision_time.hardware.device_table import known_device_names
 from precision_time.predict.api import predict_time

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from fuzz_kills import WRITERS, Writer, fill_once, kill_once
 
 QUICK = [writer for writer in WRITERS if writer.name not in ("registry", "predictors")]

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fuzz_targets import run_command
 
+from fuzz_targets import run_command
 from precision_time.learn import evaluation
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.calibration import fit

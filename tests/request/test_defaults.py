@@ -17,7 +17,6 @@ from precision_time.errors import ConfigError
 from precision_time.hardware.catalog import get_cluster, get_device, known_devices
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.serving import predict_step_times
-from precision_time.papers.predictddl.requests import PredictDDLRequest, resolve
 from precision_time.planning.layouts.api import find_layouts
 from precision_time.precision.catalog import get_policy
 from precision_time.precision.policy import PrecisionPolicy
@@ -26,6 +25,7 @@ from precision_time.predict.api import predict_time
 from precision_time.predict.explain import explain
 from precision_time.request.request import Request
 from precision_time.workload.resolve import load_workload
+from precision_time_papers.predictddl.requests import PredictDDLRequest, resolve
 
 DEVICES = [device.name for device in known_devices()]
 NATURAL = {

@@ -44,7 +44,7 @@ def predicted(name):
 
 
 def measured(name):
-    from precision_time.measure.steps.tasks import _spec
+    from precision_time_integrations.measure.steps.tasks import _spec
 
     return _spec(name).library
 

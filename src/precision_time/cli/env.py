@@ -50,7 +50,8 @@ def env(*, json_output: JsonOption = False) -> None:
         message(
             "torchvision is of another build than torch, so that Lightning and transformers cannot be "
             "imported alone (operator torchvision::nms does not exist). To fix: install both from one index, "
-            "or import precision_time.online.lightning or precision_time.online.transformers first."
+            "or import precision_time_integrations.online.lightning or "
+            "precision_time_integrations.online.transformers first."
         )
     rows += [(f"gpu {index}", name) for index, name in enumerate(found["gpus"])]
     write_rows("", ("what", "version"), rows)

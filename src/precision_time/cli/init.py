@@ -74,8 +74,8 @@ def schema_of(kind: str) -> dict[str, Any]:
         from ..hardware.custom_schema import CustomFile
 
         return CustomFile.model_json_schema()
-    from ..planning.queue.jobs import QUEUE_FIELDS
+
     from ..planning.run.schema import RunOptions
-    from ..request.json_schema import job_file_schema
+    from ..request.json_schema import QUEUE_FIELDS, job_file_schema
 
     return job_file_schema(run=RunOptions.model_fields, queue=QUEUE_FIELDS)

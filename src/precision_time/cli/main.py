@@ -7,6 +7,7 @@ import gc
 import io
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
@@ -43,7 +44,6 @@ _OWN = (
     _own("predict", "predict", "predict", "Predict the time of a step, an epoch, a run."),
     _own("sweep", "sweep", "sweep", "Predict a grid of jobs of any size into a file."),
     _own("layout", "layout", "layout", "Rank the ways to spread a model over devices."),
-    _own("schedule", "schedule", "schedule", "Plan a queue of jobs on one cluster."),
     _own("sensitivity", "sensitivity", "sensitivity", "Show how each number moves the time of a job."),
     _own("run", "run", "run", "Predict how long a whole training takes."),
     _own("plan", "plan", "plan", "Choose devices for a run under a deadline and a budget."),
@@ -54,9 +54,7 @@ _OWN = (
     _own(
         "devices", "catalogs", "devices", "List the devices, or one with all its figures.", "DEVICES_EXAMPLES"
     ),
-    _own(
-        "precisions", "precisions", "app", "List the precisions, advise on one, or search a schedule of them."
-    ),
+    _own("precisions", "precisions", "app", "List the precisions, or advise on one."),
     _own("stacks", "catalogs", "stacks", "List the software profiles.", "STACKS_EXAMPLES"),
     _own("prices", "prices", "prices", "Show what an hour of a device costs, where, and since when."),
     _own("grids", "grids", "grids", "List the carbon intensity of electricity by place, and the PUE."),
@@ -70,6 +68,8 @@ _OWN = (
 )
 COMMANDS: Mapping[str, Command] = {each.path: each for each in _OWN}
 """What the core has, in the order of the help."""
+_OPEN = frozenset({"precisions"})
+"""Words of the core below which plug-ins may add commands (`below`)."""
 
 
 _MEASURING = frozenset({"measure", "campaign"})
@@ -89,14 +89,33 @@ def _tree() -> _Tree:
     for plugin, added in loaded("commands").items():
         for command in added:
             words = command.path.split()
-            below = tree
+            if words[0] in _OPEN and len(words) > 1:
+                continue
+            place = tree
             for word in words[:-1]:
-                below = below.setdefault(word, {}) if isinstance(below.get(word, {}), dict) else {}
-            if words[0] in COMMANDS or words[-1] in below:
+                place = place.setdefault(word, {}) if isinstance(place.get(word, {}), dict) else {}
+            if words[0] in COMMANDS or words[-1] in place:
                 left_out("commands", plugin, ConfigError(f"{command.path} is there already"))
             else:
-                below[words[-1]] = command
+                place[words[-1]] = command
     return _in_order(tree)
+
+
+def below(word: str) -> Mapping[str, Command]:
+    """What plug-ins add below a word of the core, by the word that follows."""
+    added = (command for commands in loaded("commands").values() for command in commands)
+    return {command.path.split()[-1]: command for command in added if command.path.split()[:-1] == [word]}
+
+
+def check_installed(words: str) -> None:
+    """Say what to install for a command of a distribution that is not.
+
+    Raises:
+        ConfigError: If another distribution brings it.
+    """
+    missing = packaged_toml(__package__, "data/members.toml")["commands"].get(words)
+    if missing is not None:
+        raise ConfigError(f"The command {words} is not installed. To fix: pip install {missing}.")
 
 
 def _in_order(tree: _Tree) -> _Tree:
@@ -151,9 +170,8 @@ class Commands(typer.core.TyperGroup):
             ConfigError: If there is none; offers the nearest.
         """
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            missing = _of_members().get(args[0])
-            if self.words is None and missing is not None:
-                raise ConfigError(f"The command {args[0]} is not installed. To fix: pip install {missing}.")
+            if self.words is None:
+                check_installed(args[0])
             near = nearest_names(args[0], self.list_commands(ctx)) or self.list_commands(ctx)[:1]
             raise ConfigError(
                 f"No such command: {shown(args[0])}. Did you mean {' or '.join(near)}? "
@@ -166,7 +184,7 @@ class Commands(typer.core.TyperGroup):
         del ctx
         words: Mapping[str, Any] = COMMANDS if cmd_name in COMMANDS else _tree()
         found = (words if self.words is None else self.words).get(cmd_name)
-        return None if found is None else _loaded(cmd_name, found)
+        return None if found is None else loaded_command(cmd_name, found)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """The list of commands, without loading them."""
@@ -249,13 +267,6 @@ def other_options() -> dict[str, str]:
     return found
 
 
-@cache
-def _of_members() -> dict[str, str]:
-    """First words of commands that other distributions bring, and the distribution of each."""
-    found: dict[str, str] = dict(packaged_toml(__package__, "data/members.toml"))
-    return found
-
-
 def _summary(found: Command | _Tree) -> str:
     """The line of the help; that of a group of words is of its commands."""
     return found.summary if isinstance(found, Command) else ", ".join(found) + "."
@@ -267,10 +278,10 @@ def load_command(name: str) -> Any:
     Raises:
         KeyError: If there is none.
     """
-    return _loaded(name, COMMANDS[name] if name in COMMANDS else _tree()[name])
+    return loaded_command(name, COMMANDS[name] if name in COMMANDS else _tree()[name])
 
 
-def _loaded(name: str, found: Command | _Tree) -> Any:
+def loaded_command(name: str, found: Command | _Tree) -> Any:
     """A command with its code, or a group of those below a word."""
     if isinstance(found, Command):
         return _command(found)
@@ -419,12 +430,14 @@ def _prepare_process(*, measures: bool) -> None:
     """Settle what holds for a process that is this program alone.
 
     Stdout is for what commands write: what libraries and the processes they start (Ray's) print there goes to
-    stderr. One BLAS thread, as in the workers: products are small, more threads are slower on a busy machine,
-    and sums do not depend on the number of cores. It counts where NumPy is not loaded yet.
+    stderr, where a warning is one line. One BLAS thread, as in the workers: products are small, more threads
+    are slower on a busy machine, and sums do not depend on the number of cores. It counts where NumPy is not
+    loaded yet.
 
     Args:
         measures: What users' code takes is measured: its threads are its own.
     """
+    warnings.formatwarning = lambda text, *_, **__: f"Warning: {' '.join(str(text).split())}\n"
     if not measures:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with contextlib.suppress(OSError, ValueError):

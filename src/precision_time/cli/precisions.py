@@ -1,20 +1,19 @@
-"""`precision-time precisions`: what precisions there are, which to take, and schedules of them.
+"""`precision-time precisions`: what precisions there are, and which to take.
 
 `precisions` and `precisions NAME` list them or say one in full: the sub-command `show` need not be named.
+Plug-ins add to them.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ..errors import ConfigError
 from .catalogs import precisions
-from .main import OneCommand
-from .options import NOTHING_FITS, JsonOption, ModelArgument, complete_precision, complete_words, output_file
-from .output import message, progress, progress_bar, write_json, write_renderable
+from .main import OneCommand, below, check_installed, loaded_command
+from .options import NOTHING_FITS, JsonOption, ModelArgument, complete_precision, complete_words
+from .output import progress, write_json, write_renderable
 from .request_options import one_request, request_options
 
 EXAMPLES = """\b
@@ -22,7 +21,6 @@ Examples:
   precision-time precisions
   precision-time precisions fp16-mixed:apex-o2 --yaml > policy.yaml
   precision-time precisions advise llama3-8b -d H100 -g 64 --zero 3 -b 1 --tokens 100B
-  precision-time precisions search llama3-8b -d H100 -g 64 --zero 3 -b 1 --risk-budget 0.1% --out policy.yaml
 """
 SHOW_EXAMPLES = """\b
 Examples:
@@ -36,16 +34,9 @@ Examples:
   precision-time precisions advise llama3-8b -d H100 -g 64 --zero 3 -b 1 --tokens 100B --json
   precision-time precisions advise bert-large -d H100 -g 8 -p tf32,bf16-mixed,fp8-mixed
 """
-SEARCH_EXAMPLES = """\b
-Examples:
-  precision-time precisions search bert-large -d H100 -g 8 -b 16 --risk-budget 0.1% --out policy.yaml
-  precision-time precisions search llama3-8b -d H100 -g 64 --zero 3 -b 1 --layers 4 --recipe delayed
-  precision-time precisions search llama3-8b -d H100 -g 64 --zero 3 -b 1 --phases 82%,18% --out job.yaml
-  precision-time precisions search bert-large -d A100 -p fp32 --types tf32,bf16 --method reinforcement
-"""
-_METHODS = ("dynamic-programming", "exhaustive", "greedy", "reinforcement")
 _EVIDENCE = ("nearest", "measured", "published")
 _HELP = ("-h", "--help")
+_WORD = "precisions"
 
 BudgetOption = Annotated[
     str,
@@ -72,15 +63,33 @@ class _ShowByDefault(typer.core.TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The arguments, with `show` before those that name no command."""
-        if not args or (args[0] not in self.commands and args[0] not in _HELP):
+        first = args[0] if args else ""
+        if not first or first.startswith("-"):
+            shows = first not in _HELP
+        else:
+            shows = self.get_command(ctx, first) is None
+            if shows:
+                check_installed(f"{_WORD} {first}")
+        if shows:
             args = ["show", *args]
         return super().parse_args(ctx, args)
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The core's, then those of plug-ins."""
+        return [*super().list_commands(ctx), *(name for name in below(_WORD) if name not in self.commands)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a name; None where there is none."""
+        found = super().get_command(ctx, cmd_name)
+        if found is None and cmd_name in below(_WORD):
+            found = loaded_command(cmd_name, below(_WORD)[cmd_name])
+        return found
+
 
 app = typer.Typer(
-    name="precisions",
+    name=_WORD,
     cls=_ShowByDefault,
-    help="List the precisions, advise on one, or search a schedule of them.",
+    help="List the precisions, or advise on one.",
     epilog=EXAMPLES,
     add_completion=False,
     rich_markup_mode=None,
@@ -126,102 +135,4 @@ def advise(
     else:
         write_renderable(render(found))
     if not any(row.fits for row in found.rows):
-        raise typer.Exit(NOTHING_FITS)
-
-
-@app.command(cls=OneCommand, epilog=SEARCH_EXAMPLES)
-@request_options()
-def search(
-    model: ModelArgument,
-    *,
-    risk_budget: BudgetOption = "0.25%",
-    evidence: EvidenceOption = "nearest",
-    method: Annotated[
-        str | None,
-        typer.Option(
-            "--method",
-            metavar="|".join(_METHODS),
-            help="How to search. Default: exhaustive up to 512 schedules, dynamic-programming beyond.",
-            autocompletion=complete_words(*_METHODS),
-        ),
-    ] = None,
-    types: Annotated[
-        str,
-        typer.Option(
-            "--types",
-            metavar="T[,T2...]",
-            help="Types beside that of --precision, such as fp8. Default: what the device multiplies faster.",
-            show_default=False,
-        ),
-    ] = "",
-    recipe: Annotated[
-        str | None,
-        typer.Option(
-            "--recipe",
-            metavar="NAME",
-            help="Of fp8 or fp4: current, delayed, blockwise ... Default: current.",
-        ),
-    ] = None,
-    layers: Annotated[
-        int, typer.Option("--layers", metavar="N", help="Ranges that a stack of blocks is divided into.")
-    ] = 1,
-    phases: Annotated[
-        str,
-        typer.Option(
-            "--phases",
-            metavar="S1,S2[,...]",
-            help="Shares of the run, such as 82%,18%: each gets its own schedule.",
-            show_default=False,
-        ),
-    ] = "",
-    over_time: Annotated[
-        str,
-        typer.Option(
-            "--over-time",
-            metavar="published|uniform",
-            help="Which part of a run leaves which part of the loss gap.",
-        ),
-    ] = "published",
-    seed: Annotated[int, typer.Option("--seed", help="Of --method reinforcement.")] = 0,
-    out: Annotated[
-        Path | None,
-        output_file("--out", "-o", text="Write a policy file; with --phases, a job file (.yaml)."),
-    ] = None,
-    json_output: JsonOption = False,
-    **fields: Any,
-) -> None:
-    """Find which layers to train in which type for least time under a budget of risk.
-
-    --precision is the reference that layers keep or leave. The times are the predictor's; the risks of layers
-    are measured or published loss gaps, which are taken to add up. Exits with 3 where nothing fits.
-    """
-    from ..planning.precisions.result import render
-    from ..planning.precisions.search import search_precisions
-
-    if out is not None and out.suffix.lower() not in (".yaml", ".yml"):
-        raise ConfigError(f"--out {out}: it is written as YAML. To fix: a name that ends in .yaml.")
-    request = one_request(model, fields)
-    with progress_bar(f"schedules of {model}") as show:
-        found = search_precisions(
-            request,
-            risk_budget=risk_budget,
-            method=method,
-            types=types,
-            recipe=recipe,
-            evidence=evidence,
-            layers=layers,
-            phases=phases,
-            over_time=over_time,
-            seed=seed,
-            progress=show,
-        )
-    if out is not None:
-        found.write(out)
-    if json_output:
-        write_json(found.to_dict())
-    else:
-        write_renderable(render(found))
-    if out is not None:
-        message(f"Wrote {out}.")
-    if not found.fits:
         raise typer.Exit(NOTHING_FITS)

@@ -16,6 +16,15 @@ from .sweep import PHASES, RUN
 _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 """What pydantic calls a bound that it checks behind a validator."""
 
+QUEUE_FIELDS: Mapping[str, str] = {
+    "name": "Of the job in a queue. Default: its place in the file.",
+    "submit": "It starts no earlier: a duration from the start of the plan such as 2h, or a date.",
+    "deadline": "It is to end by then: a duration from the start of the plan, or a date.",
+    "weight": "How much its lateness or completion counts against that of the others. Default: 1.",
+    "tenant": "Whose job it is: tenants have equal shares where fairness is asked for.",
+}
+"""What a job of a queue says beside the fields of a request and of a run."""
+
 
 def job_file_schema(*, run: Mapping[str, FieldInfo], queue: Mapping[str, str]) -> dict[str, Any]:
     """What `files.read_jobs` takes: a job, a list of jobs, or fields beside a list of `jobs`.

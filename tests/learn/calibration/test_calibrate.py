@@ -20,9 +20,9 @@ from precision_time.errors import ConfigError, CorpusError, UnknownNameError
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.calibration.calibration import Calibration, as_calibration, checksum
 from precision_time.learn.calibration.fit import Calibrated, calibrate
-from precision_time.measure.campaign_steps import write_steps
-from precision_time.measure.result import TrialResult, write_results
 from precision_time.parallel.layout import Layout
+from precision_time_integrations.measure.result import TrialResult, write_results
+from precision_time_papers.campaign.campaign_steps import write_steps
 
 APP = typer.Typer()
 APP.command()(command)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from precision_time.hardware.catalog import get_cluster
-from precision_time.papers.predictddl.contract import Answer
-from precision_time.papers.predictddl.requests import PredictDDLRequest
-from precision_time.papers.predictddl.servers import servers_needed
+from precision_time_papers.predictddl.contract import Answer
+from precision_time_papers.predictddl.requests import PredictDDLRequest
+from precision_time_papers.predictddl.servers import servers_needed
 
 HOSTS = (1, 2, 3, 4)
 

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 from precision_time.errors import CorpusError
-from precision_time.integrations.importers.contract import ImportedRun, Importer, LoggedStep, finite
+from precision_time_integrations.importers.contract import ImportedRun, Importer, LoggedStep, finite
 
 MARK = "# example-log"
 LINE = re.compile(r"^step=(\d{1,12}) seconds=([\d.]+)$")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from precision_time.online import RunMonitor
+from precision_time_integrations.online import RunMonitor
 
 Batch = TypeVar("Batch")
 

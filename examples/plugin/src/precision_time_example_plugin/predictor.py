@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from precision_time.papers.contract import FeatureTable, Floats, Ints, JobViews, require_rows
-from precision_time.papers.registry import Needs, PredictorEntry
+from precision_time_papers.contract import FeatureTable, Floats, Ints, JobViews, require_rows
+from precision_time_papers.registry import Needs, PredictorEntry
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from precision_time.online.trainers import TrainerAdapter
+from precision_time_integrations.online.trainers import TrainerAdapter
 
 TRAINER = TrainerAdapter(
     name="example-loop",

@@ -26,6 +26,7 @@ from ...units import format_bytes
 from ..run.api import run_of
 from ..run.schema import RunOptions
 from .risk import (
+    DEFAULT_BUDGET,
     NEAREST,
     Fact,
     NumberType,
@@ -35,9 +36,9 @@ from .risk import (
     needs_loss_scaling,
     number_type,
     risk_of,
+    risk_share,
     standing,
 )
-from .search import DEFAULT_BUDGET, risk_share
 
 _NEAR = 0.05
 """Times that differ by less are taken as equal: the median error of the predictor is larger."""

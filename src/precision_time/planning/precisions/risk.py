@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import UnknownNameError
+from ...errors import ConfigError, UnknownNameError, shown
 from ...io import packaged_toml
 from ...precision.policy import DType
 from ...workload.workload import Workload
@@ -30,6 +30,8 @@ from .groups import LayerGroup
 
 WHOLE = "all"
 """The group of the table of measured risks that is the whole model."""
+DEFAULT_BUDGET = 0.0025
+"""What DeepSeek-V3 states for its fp8 training, within the spread of seeds: arXiv 2412.19437, section 3.3."""
 NEAREST = "nearest"
 EVIDENCE = (NEAREST, "measured", "published")
 """Which number counts where several are known."""
@@ -306,3 +308,25 @@ def _mean(rows: list[Mapping[str, str]]) -> Risk:
 
 def _facts() -> Mapping[str, Any]:
     return packaged_toml(__package__, "data/risks.toml")
+
+
+def risk_share(name: str, given: float | str) -> float:
+    """A risk as a relative gap of the loss: 0.0025, "0.0025" or "0.25%".
+
+    Raises:
+        ConfigError: If it is no number from 0 to 1.
+
+    >>> risk_share("risk_budget", "0.25%")
+    0.0025
+    """
+    text = str(given).strip()
+    try:
+        value = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
+    except ValueError:
+        value = math.nan
+    if not 0.0 <= value <= 1.0:
+        raise ConfigError(
+            f"{name}={shown(given)}. The rule: a relative gap of the loss from 0 to 1. To fix: such as "
+            "0.0025 or 0.25%."
+        )
+    return value

@@ -1,0 +1,176 @@
+"""`precision-time kubernetes`: manifests with what is predicted of them, a certificate for the webhook."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from precision_time.cli.options import JsonOption, complete_model
+from precision_time.cli.output import message, progress_bar, write_json
+from precision_time.cli.request_options import given_options, request_options
+from precision_time.errors import ConfigError
+from precision_time.io import open_input, write_atomically
+from precision_time.planning.run.schema import RunOptions
+
+if TYPE_CHECKING:
+    from ..kubernetes.annotations import Annotated as AnnotatedJob
+
+HELP = "Annotate manifests of Kubernetes, set up the webhook."
+EXAMPLES = """\b
+Examples:
+  precision-time kubernetes annotate job.yaml | kubectl apply -f -
+  kustomize build . | precision-time kubernetes annotate - --quantile 0.9 | kubectl apply -f -
+  precision-time kubernetes annotate train.yaml --model llama3-8b --tokens 1B --device H100
+  precision-time kubernetes certificate --out certs
+"""
+_ANNOTATE = """\b
+Examples:
+  precision-time kubernetes annotate job.yaml
+  precision-time kubernetes annotate pytorchjob.yaml rayjob.yaml --quantile 0.99 --margin 0.25
+  kubectl create job train --image=example.com/train --dry-run=client -o yaml \\
+    | precision-time kubernetes annotate - --model resnet50 --device A100 -b 256 --epochs 90
+"""
+_CERTIFICATE = """\b
+Examples:
+  precision-time kubernetes certificate --out certs
+  precision-time kubernetes certificate --service predictor --namespace ml --days 90 --out certs
+"""
+
+app = typer.Typer(
+    name="kubernetes", help=HELP, epilog=EXAMPLES, no_args_is_help=True, rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)  # fmt: skip
+
+
+@app.callback()
+def _group() -> None:
+    """Annotate manifests of Kubernetes, set up the webhook."""
+
+
+@app.command(epilog=_ANNOTATE)
+@request_options(also=RunOptions.model_fields, section="The whole run")
+def annotate(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Manifests in YAML or JSON; - for stdin.", show_default=False),
+    ],
+    *,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help="What is trained, where the manifest does not say.",
+            autocompletion=complete_model,
+        ),
+    ] = None,
+    quantile: Annotated[
+        float, typer.Option("--quantile", help="Share of the runs that end before the limit of time.")
+    ] = 0.95,
+    margin: Annotated[
+        float, typer.Option("--margin", help="Added to the limit of time, as a share of it.")
+    ] = 0.1,
+    json_output: JsonOption = False,
+    **fields: Any,
+) -> None:
+    """Write manifests with what is predicted of their jobs.
+
+    Annotations hold seconds, interval and money; a job without a limit of time (activeDeadlineSeconds) gets
+    one. A limit that is there stays, and so does everything that cannot be predicted, with the reason on
+    stderr. What is written is YAML for `kubectl apply -f -`; comments of the files are lost.
+    """
+    from ..kubernetes.annotations import annotate_all
+    from ..kubernetes.documents import read_documents, write_documents
+    from ..kubernetes.limits import LimitRule
+
+    rule = LimitRule(quantile=quantile, margin=margin)
+    given = given_options({"model": model, **fields})
+    documents = [each for file in files for each in read_documents(_text(file), source=str(file))]
+    with progress_bar("Predicting the jobs") as show:
+        changed, found = annotate_all(documents, given=given, rule=rule, show=show)
+    if json_output:
+        jobs = [{**job.estimate.to_dict(), "warnings": list(job.warnings)} for job in found]
+        write_json({"jobs": jobs, "manifests": changed})
+    else:
+        typer.echo(write_documents(changed), nl=False)
+    for job in found:
+        _tell(job)
+    if not found:
+        message("No job among the manifests: they are written as they are.")
+
+
+def _tell(job: AnnotatedJob) -> None:
+    """What somebody who annotates a job should know of it."""
+    who = job.estimate.name or job.estimate.source
+    for warning in job.warnings:
+        message(f"{who}: {warning}")
+    for words, texts in (("not read", job.estimate.unread), ("note", job.estimate.notes)):
+        for text in texts:
+            message(f"{who}: {words}: {text}")
+
+
+def _text(file: Path) -> str:
+    """The text of a file, or of stdin.
+
+    Raises:
+        ConfigError: If it cannot be read, or is too large.
+    """
+    from ..kubernetes.documents import MOST_BYTES
+
+    try:
+        if str(file) == "-":
+            found = sys.stdin.buffer.read(MOST_BYTES + 1)
+        else:
+            with open_input(file) as stream:
+                found = stream.read(MOST_BYTES + 1)
+        if len(found) > MOST_BYTES:
+            raise ConfigError(f"{file} is larger than {MOST_BYTES // 2**20} MiB. To fix: split it.")
+        return found.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}. To fix: check path and encoding.") from None
+
+
+@app.command(epilog=_CERTIFICATE)
+def certificate(
+    *,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", file_okay=False, help="Folder for tls.crt, tls.key and ca.crt.")
+    ],
+    service: Annotated[str, typer.Option("--service", help="Name of the service.")] = "precision-time",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace.")] = "precision-time",
+    host: Annotated[
+        list[str] | None, typer.Option("--host", help="Another name of the server; may be repeated.")
+    ] = None,
+    days: Annotated[int, typer.Option("--days", help="How long the certificate holds.")] = 365,
+    json_output: JsonOption = False,
+) -> None:
+    """Make a certificate for the webhook, and its authority.
+
+    For clusters without cert-manager; an API server trusts the one by the other. The key of the authority is
+    not kept: to renew, make a new pair, and write the new caBundle into the MutatingWebhookConfiguration.
+    """
+    from ..kubernetes.certificates import make_pair, service_names
+
+    pair = make_pair((*service_names(service, namespace), *(host or ())), days=days)
+    out.mkdir(parents=True, exist_ok=True)
+    key = out / "tls.key"
+    os.close(os.open(key, os.O_CREAT | os.O_WRONLY, 0o600))  # for the owner from the first byte
+    key.chmod(0o600)
+    for file, content in ((key, pair.key), (out / "tls.crt", pair.chain), (out / "ca.crt", pair.authority)):
+        write_atomically(file, content)
+    if json_output:
+        files = {name: str(out / name) for name in ("tls.crt", "tls.key", "ca.crt")}
+        write_json({"files": files, "ca_bundle": pair.ca_bundle, "days": days})
+        return
+    typer.echo(pair.ca_bundle)
+    message(
+        f"Wrote {out}/tls.crt, tls.key and ca.crt; above is the caBundle. Next:\n"
+        f"  kubectl -n {namespace} create secret tls {service}-tls --cert={out}/tls.crt --key={out}/tls.key\n"
+        f"  kubectl patch mutatingwebhookconfiguration {service} --type=json -p \\\n"
+        '    \'[{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": "\'$(base64 -w0 '
+        f"{out}/ca.crt)'\"}}]'"
+    )

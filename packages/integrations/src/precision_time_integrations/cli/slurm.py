@@ -1,0 +1,195 @@
+"""`precision-time slurm`: ended jobs against their predictions, and the plugin of slurmctld."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from precision_time.cli.options import JsonOption, output_file
+from precision_time.cli.output import message, progress, write_json, write_rows
+from precision_time.units import format_duration
+
+if TYPE_CHECKING:
+    from ..slurm.history import History, LiveJob
+
+app = typer.Typer(
+    name="slurm",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    help="Compare ended Slurm jobs with predictions; write job_submit.lua.",
+)
+HISTORY_EXAMPLES = """\b
+Examples:
+  precision-time slurm history
+  precision-time slurm history --since 2026-11-01 --quantile 0.9 --json
+"""
+LUA_EXAMPLES = """\b
+Examples:
+  precision-time slurm job-submit-lua --out /etc/slurm/job_submit.lua
+  precision-time slurm job-submit-lua http://predictions.example:8400 --quantile 0.9 > job_submit.lua
+"""
+_MOST_ROWS = 30
+
+
+@app.command(epilog=HISTORY_EXAMPLES)
+def history(
+    *,
+    since: Annotated[
+        str, typer.Option("--since", metavar="TIME", help="As --starttime of sacct has it.")
+    ] = "now-30days",
+    quantile: Annotated[
+        float, typer.Option("--quantile", help="Share of jobs that should end within their limits.")
+    ] = 0.95,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            "--record",
+            metavar="FILE",
+            help="Record of submissions.  [default: slurm/submissions.jsonl in the data folder]",
+            show_default=False,
+        ),
+    ] = None,
+    everyone: Annotated[
+        bool, typer.Option("--all-users", help="Jobs of all users, with the predictions of job_submit.lua.")
+    ] = False,
+    json_output: JsonOption = False,
+) -> None:
+    """Compare ended jobs with what was predicted of them.
+
+    Reads sacct (--json, else --parsable2), or squeue where there is no accounting, and the record that
+    `precision-time sbatch` keeps. Says how long jobs took relative to the prediction, how many ended in
+    time, and which --quantile would have been right; of jobs that wait or run, what is left.
+    """
+    from ..slurm.history import history_of, live_jobs
+    from ..slurm.jobs import ended_jobs, waiting_jobs
+    from ..slurm.limits import check_quantile
+    from ..slurm.submissions import read_submissions
+
+    check_quantile(quantile, 0.0)
+    kept, broken = read_submissions(record)
+    if broken:
+        message(f"Warning: {broken} lines of the record cannot be read.")
+    with progress("Reading the history"):
+        jobs, source = ended_jobs(since, everyone=everyone)
+        found = history_of(jobs, kept, quantile=quantile, source=source)
+        live = live_jobs(waiting_jobs(everyone=everyone), kept, now_s=time.time())
+    if json_output:
+        from dataclasses import asdict
+
+        write_json({**found.to_dict(), "live": [asdict(job) for job in live]})
+    else:
+        _write(found, live)
+
+
+def _write(found: History, live: list[LiveJob]) -> None:
+    rows = [
+        (
+            str(job.job_id),
+            job.name,
+            job.state.lower(),
+            format_duration(job.predicted_s),
+            format_duration(job.elapsed_s),
+            f"{job.ratio:.2f}",
+            "-" if job.limit_s is None else format_duration(job.limit_s),
+        )
+        for job in found.jobs[-_MOST_ROWS:]
+    ]
+    if rows:
+        columns = ("Job", "Name", "State", ">Predicted", ">Took", ">Ratio", ">Limit")
+        write_rows(f"{len(found.jobs)} ended jobs with a prediction, from {found.source}", columns, rows)
+    else:
+        typer.echo(f"No ended job with a prediction in {found.source}.")
+    if found.median_ratio is not None:
+        typer.echo(
+            f"Median of took / predicted: {found.median_ratio:.2f}. Between the predicted 10 and 90 %: "
+            f"{found.inside:.0%} (80 % should be). "
+            f"Within the {found.quantile:.3g} quantile: {found.in_time:.0%}."
+        )
+        typer.echo(_suggestion(found))
+    if found.num_left_out:
+        typer.echo(f"{found.num_left_out} jobs that did not complete are left out.")
+    if live:
+        columns = ("Job", "Name", "State", ">Starts in", ">Elapsed", ">Left", ">Left of the limit")
+        write_rows("", columns, [_live_row(job) for job in live])
+
+
+def _live_row(job: LiveJob) -> tuple[str, ...]:
+    return (
+        str(job.job_id),
+        job.name,
+        job.state.lower(),
+        "-" if job.starts_in_s is None else format_duration(job.starts_in_s),
+        format_duration(job.elapsed_s),
+        format_duration(job.remaining_s),
+        "-" if job.limit_left_s is None else format_duration(job.limit_left_s),
+    )
+
+
+def _suggestion(found: History) -> str:
+    """What to type next time."""
+    from ..slurm.history import FEWEST
+
+    if len(found.jobs) < FEWEST:
+        return f"For a suggestion at least {FEWEST} ended jobs are needed."
+    if found.suggested_quantile is not None:
+        return f"--quantile {found.suggested_quantile:.3f} would have let {found.quantile:.0%} end in time."
+    if found.suggested_margin is not None:
+        return (
+            f"--quantile {found.quantile:g} --margin {found.suggested_margin:.2f} would have let "
+            f"{found.quantile:.0%} end in time."
+        )
+    return "No limit would have let so many end in time: too many jobs ran out of theirs."
+
+
+@app.command("job-submit-lua", epilog=LUA_EXAMPLES)
+def job_submit_lua(
+    url: Annotated[str, typer.Argument(help="Of the service.")] = "http://127.0.0.1:8400",
+    *,
+    quantile: Annotated[
+        float, typer.Option("--quantile", help="Probability that a job ends within its limit.")
+    ] = 0.95,
+    margin: Annotated[float, typer.Option("--margin", help="Share added.")] = 0.1,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", help="Longest that slurmctld waits.")
+    ] = 2.0,
+    pause: Annotated[
+        int,
+        typer.Option("--pause", metavar="SECONDS", help="After a failure the service is not asked so long."),
+    ] = 60,
+    token_file: Annotated[
+        str,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="With one line `Authorization: Bearer TOKEN`; read by slurmctld.",
+        ),
+    ] = "",
+    out: Annotated[
+        Path | None, output_file("--out", "-o", text="Write it to this file instead of to stdout.")
+    ] = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Write job_submit.lua, which asks a service for time limits.
+
+    It goes beside slurm.conf, with JobSubmitPlugins=lua there. It needs curl on the host of slurmctld. Where
+    the service is away or slow, the job stays as it is, with one warning to its user.
+    """
+    from precision_time.io import write_atomically
+
+    from ..slurm.lua import job_submit_lua as text_of
+
+    text = text_of(
+        url, quantile=quantile, margin=margin, timeout_s=timeout, pause_s=pause, token_file=token_file
+    )
+    if out is not None:
+        write_atomically(out, text)
+        message(f"Wrote {out}")
+    if json_output:
+        write_json({"url": url, "text": text})
+    elif out is None:
+        typer.echo(text, nl=False)

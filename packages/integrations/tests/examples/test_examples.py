@@ -1,0 +1,98 @@
+"""Every example runs in an empty folder with the real library, and prints what it says it prints.
+
+By day in copies of one process that has loaded the libraries (`loaded.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import PIPE, Popen
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from surface import SOURCES
+
+EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.py"))
+PRINTS = "# prints: "
+
+
+def lines_of(example: Path, mark: str) -> list[str]:
+    return [line[len(mark) :] for line in example.read_text("utf-8").splitlines() if line.startswith(mark)]
+
+
+def environment_of(folder: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "HF_HUB_OFFLINE": "1",
+        "HOME": str(folder),
+        "KERAS_BACKEND": "torch",
+        "OMP_NUM_THREADS": "1",
+        "PRECISION_TIME_HOME": str(folder / "own"),
+        "PYTHONPATH": os.pathsep.join(map(str, SOURCES.values())),
+        "RAY_AUTH_MODE": "disabled",
+        "TMPDIR": str(folder),
+    }
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Popen[str]]:
+    """The process whose copies run the examples."""
+    folder = tmp_path_factory.mktemp("loaded")
+    command = [sys.executable, str(Path(__file__).with_name("loaded.py")), *map(str, EXAMPLES)]
+    with (
+        (folder / "errors").open("w") as errors,
+        Popen(
+            command, cwd=folder, env=environment_of(folder), stdin=PIPE, stdout=PIPE, stderr=errors, text=True
+        ) as process,  # fmt: skip
+    ):
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_example_runs(example: Path, tmp_path: Path, loaded: Popen[str]) -> None:
+    assert lines_of(example, PRINTS), "it does not say what it prints"
+    with TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as short:
+        out, err = Path(short) / "out", Path(short) / "err"
+        job = {
+            "example": str(example),
+            "folder": str(tmp_path),
+            "environment": {**environment_of(tmp_path), "RAY_TMPDIR": short},  # paths of sockets: 107 bytes
+            "out": str(out),
+            "err": str(err),
+        }
+        assert loaded.stdin is not None
+        assert loaded.stdout is not None
+        loaded.stdin.write(json.dumps(job) + "\n")
+        loaded.stdin.flush()
+        code = int(loaded.stdout.readline())
+        printed, errors = (path.read_text(encoding="utf-8") for path in (out, err))
+    _check(example, code, printed, errors)
+
+
+@pytest.mark.nightly(covered_by="packages/integrations/tests/examples/test_examples.py::test_example_runs")
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_example_runs_in_an_interpreter_of_its_own(example: Path, tmp_path: Path) -> None:
+    """As a user starts it: nothing was loaded or declared before."""
+    with TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as short:
+        environment = {**environment_of(tmp_path), "RAY_TMPDIR": short}
+        done = subprocess.run(
+            [sys.executable, str(example)], cwd=tmp_path, env=environment, capture_output=True,
+            text=True, timeout=300, check=False,
+        )  # fmt: skip
+    _check(example, done.returncode, done.stdout, done.stderr)
+
+
+def _check(example: Path, code: int, printed: str, errors: str) -> None:
+    assert code == 0, errors[-3000:]
+    for pattern in lines_of(example, PRINTS):
+        assert re.search(pattern, printed), f"{pattern!r} is not in what it printed:\n{printed[-3000:]}"

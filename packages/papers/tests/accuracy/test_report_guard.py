@@ -1,0 +1,32 @@
+"""Held-out figures are computed anew on a sample of the corpus; none may be worse than what is committed."""
+
+from pathlib import Path
+
+import pytest
+
+from precision_time_papers.evaluation.regressions import regressions
+from precision_time_papers.evaluation.report import build_report
+
+BASELINE = Path(__file__).with_name("baseline.json")
+"""Written by `precision-time report --only T5 --sample 4000 --folds 2 --seeds 3 --write-baseline FILE`."""
+DAY = Path(__file__).with_name("baseline_day.json")
+"""Likewise with `--sample 1000`."""
+
+
+@pytest.mark.parametrize(
+    ("sample", "baseline"),
+    [
+        (1000, DAY),
+        pytest.param(
+            4000,
+            BASELINE,
+            marks=pytest.mark.nightly(
+                covered_by="packages/papers/tests/accuracy/test_report_guard.py::test_nothing_held_out_got_worse[1000]"
+            ),
+        ),
+    ],
+    ids=["1000", "4000"],
+)
+def test_nothing_held_out_got_worse(tmp_path: Path, sample: int, baseline: Path) -> None:
+    report = build_report(only=("T5",), sample=sample, folds=2, folder=tmp_path)
+    assert regressions(report, baseline) == []

@@ -1,1 +1,0 @@
-"""Where people already work: logs and trackers, tuners, schedulers, clouds."""

@@ -1,1 +1,0 @@
-"""Published predictors, each with its citation, behind the contract of `contract.py`."""

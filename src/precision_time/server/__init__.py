@@ -1,1 +1,0 @@
-"""The HTTP service: predictions where pipelines and people ask for them."""
