@@ -41,21 +41,12 @@ def check_pipeline(layout: Layout, num_devices: int, num_layers: int | None) -> 
             "schedule=interleaved needs at least two model chunks per stage, got virtual_pp=1. To fix: "
             "virtual_pp=2, or schedule=1f1b."
         )
-    check_rounds(layout.schedule, pp, layout.num_micro_batches)
+    if layout.schedule is interleaved:
+        check_groups(pp, layout.num_micro_batches)
     if layout.stage_layers:
         _check_stage_layers(layout, num_layers)
     elif num_layers is not None and num_layers % (pp * virtual):
         _refuse_uneven(layout, num_devices, num_layers)
-
-
-def check_rounds(schedule: PipelineSchedule | None, pp: int, num_micro_batches: int) -> None:
-    """Refuse a number of micro batches that the schedule cannot run.
-
-    Raises:
-        LayoutError: If the interleaved one has no whole groups of them.
-    """
-    if schedule is PipelineSchedule.INTERLEAVED:
-        check_groups(pp, num_micro_batches)
 
 
 def _check_stage_layers(layout: Layout, num_layers: int | None) -> None:

@@ -15,8 +15,8 @@ from itertools import product
 from typing import Any, get_type_hints
 
 from ..errors import ConfigError, LayoutError, UnknownNameError
-from .axis_rules import check_rounds
 from .layout import Checkpointing, Layout, Offload, PipelineSchedule, layers_of_stages
+from .schedules.interleaved import check_groups
 from .schedules.registry import searched_schedules
 from .shape import ModelShape
 from .validation import check_model_layout
@@ -148,10 +148,12 @@ class Space:
     ) -> tuple[tuple[float, int], ...]:
         """The batches with which the layout passes its checks; of the others the reasons are counted."""
         held: list[tuple[float, int]] = []
+        grouped = settings.get("schedule") is PipelineSchedule.INTERLEAVED
         for size, count in batches:
             try:
                 if held:  # all but the number of micro batches was checked with the first
-                    check_rounds(settings.get("schedule"), settings["pp"], count)
+                    if grouped and count % settings["pp"]:
+                        check_groups(settings["pp"], count)
                 else:
                     layout = Layout(micro_batch_size=size, num_micro_batches=count, **settings)
                     check_model_layout(layout, self.shape, num_devices=self.num_devices)

@@ -6,7 +6,7 @@ batches of the interleaved schedule); Rajbhandari et al., ZeRO, SC 2020.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import accumulate
@@ -128,15 +128,29 @@ def needed_bytes(
     held: list[Floats] = []
     moving: list[Floats] = []
     in_flight: list[Floats] = []
+    found: dict[Hashable, Any] = {}  # of this call: most groups share most of what decides their bytes
     for group, modes in zip(groups, recomputing, strict=True):
-        components, layout = _components(group), group.layout
-        stages = _fullest_stages(
-            components.num_layers, layout.pp, layout.stage_layers, _leading_layers(components)
-        )
-        what = (Same(stages), Same(components), Same(group.precision), Same(group.stack))
-        held.append(_held(*what, Same(group.cluster), group.workload.optimizer, *_holding(layout)).columns)
-        moving += [_moving_bytes(*what, *_moving(layout)[:-2], *mode).columns for mode in modes]
-        in_flight.append(_in_flight(stages, layout, group.num_micro_batches, len(group)))
+        layout = group.layout
+        cut = (id(group.precision), layout.recomputed, layout.pp, layout.stage_layers)
+        if cut not in found:
+            components = _components(group)
+            leading = _leading_layers(components)
+            stages = _fullest_stages(components.num_layers, layout.pp, layout.stage_layers, leading)
+            found[cut] = tuple(map(Same, (stages, components, group.precision, group.stack)))
+        what = found[cut]
+        if (holding := (*cut, *_holding(layout))) not in found:
+            of_states = _held(*what, Same(group.cluster), group.workload.optimizer, *_holding(layout))
+            found[holding] = of_states.columns
+        held.append(found[holding])
+        moved = _moving(layout)[:-2]
+        for mode in modes:
+            if (kind := (*cut, *moved, *mode)) not in found:
+                found[kind] = _moving_bytes(*what, *moved, *mode).columns
+            moving.append(found[kind])
+        counts = np.broadcast_to(group.num_micro_batches, len(group))
+        if (alive := (*cut, layout.schedule, layout.virtual_pp, counts.tobytes())) not in found:
+            found[alive] = _in_flight(what[0].value, layout, counts, len(group))
+        in_flight.append(found[alive])
     return _needed(groups, recomputing, np.array(held), np.array(moving), np.concatenate(in_flight, axis=1))
 
 
