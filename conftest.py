@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import threading
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from pathlib import Path
-from statistics import median
 from typing import Any
 from zlib import crc32
 
 import pytest
 from _pytest.doctest import DoctestModule
 from hypothesis import settings
+
+from unit import slow_tests
 
 pytest.register_assert_rewrite("precision_time.testing")
 NIGHTLY = bool(os.environ.get("PRECISION_TIME_NIGHTLY"))
@@ -29,10 +31,6 @@ os.environ.setdefault("RAY_AUTH_TOKEN", "0123456789abcdef" * 4)
 _tests = count()
 ROOT = Path(__file__).parent
 SLOW = ROOT / "tests" / "slow.toml"
-MOST_S = 3.0
-"""CPU-seconds of a test, its fixtures and its processes: one that takes longer has a line in slow.toml."""
-NOISE = 4.0
-"""CPU-seconds of a test over those it is allowed on this machine, at most."""
 SKIPS = tomllib.loads((ROOT / "tests" / "skips.toml").read_text(encoding="utf-8"))
 _took_s = pytest.StashKey[dict[str, float]]()
 
@@ -56,31 +54,28 @@ def _cpu_s() -> float:
     return used.user + used.system + used.children_user + used.children_system
 
 
-def slow_tests(took_s: Mapping[str, float], listed_s: Mapping[str, float]) -> list[str]:
-    """Tests that took more of the processor than they may, beyond noise, in words.
+def _rest() -> None:
+    """What is loaded stays: the collector, which libraries and pytest call by themselves, passes by."""
+    gc.collect()
+    gc.freeze()
 
-    A slow or busy machine is told by the listed tests, of which half take longer than listed by a factor.
-    """
-    factor = max(
-        1.0, median([took_s[name] / most for name, most in listed_s.items() if name in took_s] or [1.0])
-    )
-    return [
-        f"too slow: {name}: {took:.1f} CPU-seconds, {listed_s.get(name, MOST_S):g} x {factor:.1f} are allowed"
-        for name, took in took_s.items()
-        if took > NOISE * factor * listed_s.get(name, MOST_S)
-    ]
+
+def pytest_collection_finish() -> None:
+    _rest()
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[Any]:
     started = _cpu_s()
     result = yield
+    if nextitem is not None and nextitem.path != item.path:
+        _rest()
     item.config.stash.setdefault(_took_s, {})[item.nodeid] = _cpu_s() - started
     return result
 
 
 def _too_slow(config: pytest.Config) -> list[str]:
-    """By day, where a whole part runs (`scripts/unit.py`): an import is paid by the same test every time."""
+    """By day, where a whole part runs (`scripts/unit.py`, which runs again what is said here)."""
     if NIGHTLY or not os.environ.get("PRECISION_TIME_SLOW_TESTS"):
         return []
     return slow_tests(config.stash.get(_took_s, {}), tomllib.loads(SLOW.read_text(encoding="utf-8")))
@@ -98,8 +93,7 @@ def _not_for_ci(config: pytest.Config) -> list[str]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    faults = _too_slow(session.config) or _not_for_ci(session.config)
-    if faults and session.exitstatus == pytest.ExitCode.OK:
+    if _not_for_ci(session.config) and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

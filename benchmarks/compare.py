@@ -142,7 +142,7 @@ def seconds(tree: Path, case: Case) -> float:
 def _run(tree: Path, code: str) -> tuple[float, str]:
     before = os.times()
     variables = {
-        "PYTHONPATH": str(tree / "src"),
+        "PYTHONPATH": os.pathsep.join(map(str, (tree / "src", *tree.glob("packages/*/src")))),
         "PYTHONPYCACHEPREFIX": str(Path(tempfile.gettempdir()) / "pyc"),
     }
     variables |= {"PYTHONDONTWRITEBYTECODE": "", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

@@ -100,7 +100,7 @@ def sweep(chunk: Chunk) -> Answer:
     """Predicted step times of a chunk, nodes by nodes and batch by batch."""
     from precision_time.cost.job import Job
     from precision_time.hardware.catalog import get_cluster
-    from precision_time.learn.serving import predict_step_times
+    from precision_time.learn.priced import predict_step_times
     from precision_time.parallel.layout import Layout
     from precision_time.precision.catalog import get_policy
 

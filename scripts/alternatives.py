@@ -1,7 +1,7 @@
 """Other learners on the same rows and folds, settings by nested search: docs/reference/learners.md.
 
 Every learner sees the features of the shipped predictor and the logarithm of measured over analytical time.
-Our own stages are shown with them. Needs the extra `alternatives` and ten minutes on two cores; priced rows
+Ours is shown with them. Needs the extra `alternatives` and ten minutes on two cores; priced rows
 come from the report's cache.
 """
 
@@ -23,13 +23,14 @@ from precision_time.corpus.protocols import PROTOCOLS
 from precision_time.corpus.splits import Fold
 from precision_time.corpus.store import load_corpus
 from precision_time.io import cache_folder
+from precision_time.learn.boosting import DEFAULT_SETTINGS, BoosterSettings, boost
 from precision_time.learn.novelty import shrinkage, training_set
-from precision_time.learn.stages import DEFAULT_SETTINGS, BoosterSettings, boost
 from precision_time.learn.table import MeasuredTable
 from precision_time.learn.training import row_weights
 from precision_time_papers.evaluation.pricing import priced_corpus
 from precision_time_papers.evaluation.report import FOLDS, sample_families
-from precision_time_papers.precision_aware import fit_staged
+from precision_time_papers.hierarchical import STAGES
+from precision_time_papers.precision_aware import fit_to
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -158,12 +159,12 @@ def nearest(x: Floats, y: Floats, w: Floats, queried: Floats) -> Floats:
 
 
 def gaussian_process(x: Floats, y: Floats, w: Floats, queried: Floats) -> Floats:
-    """Our smooth trees, and a Gaussian process on what they leave of rows held out in two halves."""
+    """Smooth trees, and a Gaussian process on what they leave of rows held out in two halves."""
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import Matern, WhiteKernel
     from sklearn.preprocessing import StandardScaler
 
-    trees = boosted(DEFAULT_SETTINGS["overlap"])
+    trees = boosted(STAGES["aggregator"])
     draw = np.random.default_rng(0)
     half = draw.random(len(y)) < 0.5
     rest = np.empty(len(y))
@@ -179,13 +180,13 @@ def gaussian_process(x: Floats, y: Floats, w: Floats, queried: Floats) -> Floats
 
 
 LEARNERS: Mapping[str, tuple[str, Learner]] = {
-    "smooth": ("LightGBM as in stage 3", boosted(DEFAULT_SETTINGS["overlap"])),
-    "detail": ("LightGBM as in stage 4 (random thresholds, deep)", boosted(DEFAULT_SETTINGS["local"])),
+    "smooth": ("LightGBM, shallow trees with the best thresholds", boosted(STAGES["aggregator"])),
+    "detail": ("LightGBM as ships (random thresholds, deep)", boosted(DEFAULT_SETTINGS["step"])),
     "xgboost": ("XGBoost", xgboost),
     "catboost": ("CatBoost", catboost),
     "extra-trees": ("extremely randomized trees, not boosted", extra_trees),
     "network": ("neural network, 256 x 128", network),
-    "gaussian-process": ("stage 3 trees and a Gaussian process on their residuals", gaussian_process),
+    "gaussian-process": ("shallow trees and a Gaussian process on their residuals", gaussian_process),
     "nearest": ("ten nearest runs", nearest),
     "linear": ("ridge regression", linear),
 }
@@ -210,7 +211,7 @@ def compare(bench: Bench, folds: Mapping[str, Fold]) -> Iterator[str]:
     means = {name: np.mean([predicted[key, name] for key in STACKED], axis=0) for name in folds}
     errors = (bench.error(fold.test, held[name] * means[name]) for name, fold in folds.items())
     yield (
-        "| stacking: mean of stage 4, XGBoost, randomized trees | "
+        "| stacking: mean of ours, XGBoost, randomized trees | "
         + " | ".join(f"{error:.1f}" for error in errors)
         + " | - |"
     )
@@ -218,17 +219,17 @@ def compare(bench: Bench, folds: Mapping[str, Fold]) -> Iterator[str]:
 
 
 def ours(bench: Bench, folds: Mapping[str, Fold]) -> str:
-    """The line of the shipped stages."""
+    """The line of the shipped predictor, with shrinkage and the batch rule."""
     errors = []
     start = time.perf_counter()
     for name, fold in folds.items():
         _tell(f"ours, {name}")
         jobs = bench.table.jobs
-        fitted = fit_staged(bench.table, jobs, fold.train, trees=DEFAULT_SETTINGS, seed=0)
-        step_s = fitted.correct(jobs.take(fold.test)).step_time_s
+        fitted = fit_to(bench.table, jobs, fold.train, trees=DEFAULT_SETTINGS, seed=0)
+        step_s = fitted.times(jobs.take(fold.test)).step_time_s
         errors.append(float(np.abs(step_s / bench.table.measured_s[fold.test] - 1.0).mean() * 100.0))
     seconds = (time.perf_counter() - start) / len(folds)
-    return "| **ours, four stages** | " + " | ".join(f"{e:.1f}" for e in errors) + f" | {seconds:.0f} |"
+    return "| **ours** | " + " | ".join(f"{e:.1f}" for e in errors) + f" | {seconds:.0f} |"
 
 
 def search(bench: Bench, folds: Mapping[str, Fold], trials: int) -> Iterator[str]:
@@ -245,7 +246,7 @@ def search(bench: Bench, folds: Mapping[str, Fold], trials: int) -> Iterator[str
                 fold.test,
                 held * boosted(s)(x[fold.train], y[fold.train], w[fold.train], x[fold.test]),
             )
-            for s in (found, DEFAULT_SETTINGS["local"])
+            for s in (found, DEFAULT_SETTINGS["step"])
         ]
         words = ", ".join(
             f"{key.replace('_', ' ')} {getattr(found, key):.3g}"
@@ -255,7 +256,7 @@ def search(bench: Bench, folds: Mapping[str, Fold], trials: int) -> Iterator[str
 
 
 def _searched(bench: Bench, fold: Fold, name: str, trials: int) -> tuple[BoosterSettings, float, float]:
-    """Best settings of stage 4 by the same protocol inside the training fold; their error, and ours."""
+    """Best settings by the same protocol inside the training fold; their error, and ours."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -272,7 +273,7 @@ def _searched(bench: Bench, fold: Fold, name: str, trials: int) -> tuple[Booster
 
     def settings_of(trial: optuna.Trial) -> BoosterSettings:
         return replace(
-            DEFAULT_SETTINGS["local"],
+            DEFAULT_SETTINGS["step"],
             num_leaves=trial.suggest_int("num_leaves", 31, 511, log=True),
             max_depth=trial.suggest_int("max_depth", 8, 18),
             min_data_in_leaf=trial.suggest_int("min_data_in_leaf", 2, 20, log=True),
@@ -286,8 +287,8 @@ def _searched(bench: Bench, fold: Fold, name: str, trials: int) -> tuple[Booster
 
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0))
     study.optimize(queried, n_trials=trials)
-    found = replace(DEFAULT_SETTINGS["local"], **study.best_params)
-    return found, float(study.best_value), error(DEFAULT_SETTINGS["local"])
+    found = replace(DEFAULT_SETTINGS["step"], **study.best_params)
+    return found, float(study.best_value), error(DEFAULT_SETTINGS["step"])
 
 
 def _floats(values: Any) -> Floats:

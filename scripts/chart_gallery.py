@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import precision_time as pt
-from precision_time.planning.layouts.drawing import drawing_of
+from precision_time.planning.layouts.drawing import step_drawing
 from precision_time.request.request import Request
 
-PAGE = Path(__file__).parents[1] / "src" / "precision_time" / "server" / "page"
+PAGE = Path(__file__).parents[1] / "packages/server/src/precision_time_server/page"
 _LONG = "a-precision-with-a-name-that-somebody-made-up-and-that-fits-in-no-column-of-any-phone"
 _HTML = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Charts</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -57,7 +57,8 @@ def cases() -> list[dict[str, Any]]:
             "precision": "bf16-mixed",
         }
     )
-    step = drawing_of(text)
+    answer = pt.predict_time(text)
+    plain = Request.of({"model": "resnet50", "device": "a100-80gb", "gpus": 8, "batch_size": 256})
     compared = pt.compare_precisions(
         "llama-3.1-8b", device="h100-sxm5-80gb", gpus=8, batch=2, precisions="all"
     )
@@ -76,24 +77,17 @@ def cases() -> list[dict[str, Any]]:
         budget="150",
         workers=1,
     ).to_dict()
-    one, parted = image.to_dict(), step.to_dict()
+    one, parted = image.to_dict(), step_drawing(text.resolve(), answer)
     real = [
         ("Breakdown", {"prediction": one}),
-        ("Breakdown", {"prediction": step.prediction.to_dict()}),
+        ("Breakdown", {"prediction": answer.to_dict()}),
         ("Precisions", {"predictions": precisions, "chosen": "bf16-mixed"}),
         ("Memory", {"prediction": one}),
         ("Memory", {"prediction": precisions[0]}),
         ("Scaling", {"predictions": scaled}),
         ("Scaling", {"predictions": two}),
         ("Pareto", {"plan": plan}),
-        (
-            "Timeline",
-            {
-                "timeline": drawing_of(
-                    Request.of({"model": "resnet50", "device": "a100-80gb", "gpus": 8, "batch_size": 256})
-                ).to_dict()
-            },
-        ),
+        ("Timeline", {"timeline": step_drawing(plain.resolve(), pt.predict_time(plain))}),
         ("Timeline", {"timeline": parted}),
     ]
     found = [{"title": f"{chart}, real", "chart": chart, "props": props} for chart, props in real]

@@ -23,7 +23,7 @@ from precision_time.corpus.store import load_corpus
 from precision_time.cost.job import Job
 from precision_time.errors import PrecisionTimeError
 from precision_time.learn.artifact import shipped_predictor
-from precision_time.learn.serving import predict_step_times
+from precision_time.learn.priced import predict_step_times
 from precision_time.predict.api import predict
 from precision_time.request.files import read_requests
 from precision_time.request.request import Request

@@ -13,10 +13,11 @@ from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
 from precision_time.io import cache_folder
 from precision_time.learn.artifact import shipped_predictor
-from precision_time.learn.stages import DEFAULT_SETTINGS, StagedCorrection
+from precision_time.learn.boosting import DEFAULT_SETTINGS
+from precision_time.learn.predictor import Predictor
 from precision_time.learn.table import MeasuredTable
 from precision_time_papers.evaluation.pricing import priced_corpus
-from precision_time_papers.precision_aware import fit_staged
+from precision_time_papers.precision_aware import fit_to
 
 Floats = NDArray[np.float64]
 
@@ -33,7 +34,7 @@ class HeldOutSource:
     """Corrected by trees that have seen no run of the source."""
     folds_s: Floats
     """From the folds by configuration of the shipped predictor."""
-    fitted: StagedCorrection
+    fitted: Predictor
     """The trees fitted without the source."""
 
 
@@ -65,7 +66,7 @@ def hold_out(
     """
     progress(f"fitting without {name}")
     own = np.array([source_of(row) == name for row in table.measurements])
-    fitted = fit_staged(table, table.jobs, np.flatnonzero(~own), trees=DEFAULT_SETTINGS, seed=0)
+    fitted = fit_to(table, table.jobs, np.flatnonzero(~own), trees=DEFAULT_SETTINGS, seed=0)
     rows = np.flatnonzero(own if chosen is None else own & chosen)
     runs = tuple(table.measurements[row] for row in rows)
     evidence = shipped_predictor().measurements
@@ -75,7 +76,7 @@ def hold_out(
         rows=runs,
         measured_s=table.measured_s[rows],
         analytical_s=table.jobs.analytical_s[rows],
-        held_out_s=fitted.correct(table.jobs.take(rows)).step_time_s,
+        held_out_s=fitted.times(table.jobs.take(rows)).step_time_s,
         folds_s=np.array([folds.get(row.row_id, np.nan) for row in runs]),
         fitted=fitted,
     )

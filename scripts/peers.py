@@ -185,7 +185,7 @@ class Study:
         jobs = [job_of_entry(entry, self.published["tables"][entry["table"]]["year"]) for entry in entries]
         if jobs:
             priced = job_table(jobs)
-            corrected_s = source.fitted.correct(priced).step_time_s
+            corrected_s = source.fitted.times(priced).step_time_s
             for index, (entry, job) in enumerate(zip(entries, jobs, strict=True)):
                 self.jobs.append(
                     PublishedJob(

@@ -43,12 +43,12 @@ from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.protocols import PROTOCOLS, source_name
 from precision_time.corpus.store import corpus_fingerprint, load_corpus
 from precision_time.cost.constants import constants
+from precision_time.learn.boosting import DEFAULT_SETTINGS
 from precision_time.learn.metrics import errors_percent
-from precision_time.learn.stages import DEFAULT_SETTINGS
 from precision_time.learn.table import MeasuredTable, measured_table
 from precision_time_papers.evaluation.metrics import mean_over_groups
 from precision_time_papers.evaluation.report import sample_families
-from precision_time_papers.precision_aware import fit_staged
+from precision_time_papers.precision_aware import fit_to
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -225,8 +225,8 @@ def scores(errors: Floats, sources: Sequence[str]) -> dict[str, float]:
 
 def predicted_s(table: MeasuredTable, train: Indices, test: Indices) -> Floats:
     """The whole predictor's answers for the test rows, fitted on the training rows."""
-    fitted = fit_staged(table, table.jobs, train, trees=DEFAULT_SETTINGS, seed=0)
-    return fitted.correct(table.jobs.take(test)).step_time_s
+    fitted = fit_to(table, table.jobs, train, trees=DEFAULT_SETTINGS, seed=0)
+    return fitted.times(table.jobs.take(test)).step_time_s
 
 
 def held_out_by(

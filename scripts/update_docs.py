@@ -217,20 +217,21 @@ def list_block(name: str) -> str:
 
 def _request_table() -> str:
     """The fields of a request with their options, meaning and defaults."""
-    from precision_time.request.schema import option_of, request_fields
+    from precision_time.request.schema import request_fields
+    from precision_time.request.validation import REQUIRED
 
     lines = ["| field | option | meaning | default |", "|---|---|---|---|"]
     for name, info in request_fields():
-        if (option := option_of(info)) is None:
+        if (option := info.option) is None:
             continue
-        value = info.get_default(call_default_factory=True)
+        value = info.default
         flags = option.flags
         if not any(flag.startswith("--") for flag in flags):
             flags = (f"--{name.replace('_', '-')}", *flags)
         if info.annotation in (bool, bool | None):
             flags = (*flags, f"--no-{name.replace('_', '-')}")
-        shown = "first argument" if info.is_required() else ", ".join(f"`{flag}`" for flag in flags)
-        default = "required" if info.is_required() else option.default or _default_text(value)
+        shown = "first argument" if info.default is REQUIRED else ", ".join(f"`{flag}`" for flag in flags)
+        default = "required" if info.default is REQUIRED else option.default or _default_text(value)
         lines.append(f"| `{name}` | {shown} | {option.help} | {default} |")
     return "\n".join(lines) + "\n"
 

@@ -79,6 +79,16 @@ def test_workers_that_are_lost_again_and_again_are_one_line() -> None:
         list(map_fn(os._exit, [7, 7]))
 
 
+def test_workers_that_cannot_be_prepared_are_one_error_that_names_the_cause(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "threadpoolctl", None)  # as if it were not installed
+    says = r"^Processes cannot start: .*threadpoolctl.* To fix: .*--workers 1"
+    with pytest.raises(PrecisionTimeError, match=says), process_map(2) as map_fn:
+        list(map_fn(square, range(8)))
+    assert capfd.readouterr() == ("", "")
+
+
 def test_no_more_chunks_are_taken_than_may_be_in_flight() -> None:
     taken: list[int] = []
 

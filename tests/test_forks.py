@@ -49,7 +49,6 @@ _WHILE_A_THREAD_PREDICTS = """
 from itertools import cycle
 from precision_time import Request
 from precision_time.predict.api import predict_each
-from precision_time.learn.bounds import forget_bounds
 
 
 def predict(model, batch):
@@ -65,7 +64,6 @@ def go_on():
     for batch in cycle(range(1, 200)):
         if not busy:
             return
-        forget_bounds()
         predict("gpt2", batch)
 
 
@@ -81,17 +79,15 @@ _WHILE_A_THREAD_HOLDS_ALL = """
 from contextlib import ExitStack
 from precision_time import predict_time
 from precision_time.corpus.store import corpus_store
-from precision_time.learn import bounds
 from precision_time.precision.nodes import NodeColumns
 
-kept, first = corpus_store(), bounds._KNOWN
+kept = corpus_store()
 predict_time("resnet50", device="T4", batch_size=8)
 held, done = threading.Event(), threading.Event()
 
 
 def hold():
     with ExitStack() as stack:
-        stack.enter_context(bounds._TURN)
         for each in vars(NodeColumns).values():
             if hasattr(each, "lock"):
                 stack.enter_context(each.lock)
@@ -105,7 +101,6 @@ held.wait()
 
 
 def work():
-    assert not bounds._KNOWN
     predict_time("resnet50", device="T4", batch_size=12)
     assert corpus_store() is not kept
     assert len(corpus_store()) == size
@@ -115,7 +110,7 @@ size = len(kept)
 print(children(2, work, limit_s=20.0))
 done.set()
 thread.join()
-assert bounds._KNOWN and corpus_store() is kept
+assert corpus_store() is kept
 """
 
 _OWN_LOCK = """

@@ -6,6 +6,7 @@ import ast
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -13,9 +14,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from conftest import MOST_S, slow_tests
 
 import unit
+from unit import MOST_S, slow_tests
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = sorted(
@@ -136,7 +137,7 @@ def test_a_skip_on_ci_fails_the_run_unless_it_is_allowed_there(
     tests = [f"def test_{number}(): pytest.skip({why!r})" for number, why in enumerate(skipped)]
     planted = tmp_path / "test_planted.py"
     planted.write_text("\n".join(["import pytest", "def test_it(): pass", *tests]))
-    environment = {**os.environ, "CI": "true"}
+    environment = {**os.environ, "CI": "true", "PYTHONPATH": str(ROOT / "scripts")}
     environment.pop("PRECISION_TIME_SLOW_TESTS", None)
     done = subprocess.run(
         [*unit.PYTEST, "--rootdir", tmp_path, planted],
@@ -166,6 +167,16 @@ def test_a_total_of_all_parts(capfd) -> None:
 
 
 @pytest.mark.parametrize(
+    ("again", "code"), [("1 passed in 3s", 0), ("too slow: b: 20.0 CPU-seconds, 3 x", 1)]
+)
+def test_a_slow_test_is_one_that_is_slow_twice(monkeypatch, capfd, again: str, code: int) -> None:
+    monkeypatch.setattr(unit, "PYTEST", (sys.executable, "-c", f"print({again!r})"))
+    slow = command("too slow: a::b[c]: 12.1 CPU-seconds, 3 x 1.0 are allowed\n1 passed in 13s", 0)
+    assert unit.run_parts({"one": slow}, 1) == code
+    assert capfd.readouterr().out.endswith(f"skipped\n{again}\n" if code else "skipped\n")
+
+
+@pytest.mark.parametrize(
     ("last", "code"), [("Killed", 137), ("no tests ran in 0.1s", 5), ("3 passed in 1s", 1)]
 )
 def test_a_part_that_ends_without_its_failures_is_a_failure(capfd, last: str, code: int) -> None:
@@ -177,3 +188,27 @@ def test_a_part_that_is_not_there_is_refused(capsys) -> None:
     with pytest.raises(SystemExit):
         unit.main(["no-such-part"])
     assert "no such part: no-such-part" in capsys.readouterr().err
+
+
+HELD = """
+import os, subprocess, sys
+held = os.open(sys.argv[1], os.O_WRONLY)
+with subprocess.Popen(["sleep", "300"], pass_fds=[held]):
+    os.write(held, b".")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_is_ended_leaves_nothing_running(tmp_path: Path, number: signal.Signals) -> None:
+    """The pipe ends when the part and what it started have ended."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    run = f"import sys, unit; unit.PYTEST = {[sys.executable, '-c', HELD, str(pipe)]}; unit.main(['server'])"
+    with subprocess.Popen(
+        [sys.executable, "-c", run], env={**os.environ, "PYTHONPATH": "scripts"}, cwd=ROOT
+    ) as process:
+        with pipe.open("rb", buffering=0) as held:
+            assert held.read(1) == b"."
+            process.send_signal(number)
+            assert held.read() == b""
+        assert process.wait() == 128 + number

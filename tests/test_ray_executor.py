@@ -8,7 +8,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,12 @@ from precision_time.cli.main import main
 from precision_time.corpus.splits import Fold
 from precision_time.cost.job import Job
 from precision_time.cost.stacks import usual_profile
-from precision_time.errors import LayoutError, MissingExtraError
+from precision_time.errors import ConfigError, LayoutError, MissingExtraError
 from precision_time.executor import Executor
 from precision_time.hardware.catalog import get_cluster
-from precision_time.learn.stages import DEFAULT_SETTINGS
+from precision_time.learn.boosting import DEFAULT_SETTINGS
 from precision_time.learn.table import JobTable, MeasuredTable
-from precision_time.learn.training import out_of_fold_by_stage
+from precision_time.learn.training import out_of_fold
 from precision_time.parallel.layout import Layout
 from precision_time.planning.layouts.search import search_layouts
 from precision_time.precision.catalog import get_policy
@@ -163,6 +163,7 @@ def made_up_table(models: int = 6, rows_each: int = 30) -> MeasuredTable:
             analytical_s=compute_s + exposed_s,
             compute_s=compute_s,
             exposed_s=exposed_s,
+            least_s=np.zeros(count),
         ),
         measurements=(),
         measured_s=compute_s * np.exp(0.2 * draw.normal(size=count)) + exposed_s,
@@ -177,22 +178,14 @@ def test_folds_are_fitted_bit_for_bit_as_here(map_fn: Executor) -> None:
     count = len(table.measured_s)
     part = np.arange(count) % 3
     folds = [Fold(train=np.flatnonzero(part != k), test=np.flatnonzero(part == k)) for k in range(3)]
-    settings = {
-        stage: replace(item, num_trees=10, min_data_in_leaf=5, num_leaves=4)
-        for stage, item in DEFAULT_SETTINGS.items()
-    }
-    options: dict[str, Any] = {
-        "weights": np.ones(count), "groups": np.repeat(np.arange(6), 30), "settings": settings, "seed": 3,
-    }  # fmt: skip
-    here = list(out_of_fold_by_stage(table, folds, **options))
-    there = list(out_of_fold_by_stage(table, folds, map_fn=map_fn, **options))
+    settings = replace(DEFAULT_SETTINGS["step"], num_trees=10, min_data_in_leaf=5, num_leaves=4)
+    options: dict[str, Any] = {"weights": np.ones(count), "settings": settings, "seed": 3}
+    here = list(out_of_fold(table, folds, **options))
+    there = list(out_of_fold(table, folds, map_fn=map_fn, **options))
     assert len(here) == len(there) == 3
     for mine, rays in zip(here, there, strict=True):
-        assert np.array_equal(mine.smooth_s, rays.smooth_s)
-        assert np.array_equal(mine.parts_s, rays.parts_s)
-        for part_of in fields(mine.corrected):
-            name = part_of.name
-            assert np.array_equal(getattr(mine.corrected, name), getattr(rays.corrected, name)), name
+        for name in ("step_time_s", "low_s", "high_s", "exposed_s", "distance"):
+            assert np.array_equal(getattr(mine, name), getattr(rays, name)), name
 
 
 @needs_ray
@@ -230,6 +223,25 @@ def test_a_cluster_that_lets_nobody_in_is_not_called_absent() -> None:
     said = str(_not_connected("host:1", nothing))
     assert "No Ray answers at 'host:1'" in said
     assert "token" not in said
+
+
+@pytest.mark.parametrize(
+    "error", [Exception("The current node timed out during startup"), ConnectionError("no")]
+)
+def test_a_ray_that_does_not_start_is_one_error_with_its_cause(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def init(**_: Any) -> None:
+        raise error
+
+    ray = import_ray()
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", init)
+    with (
+        pytest.raises(ConfigError, match=f"^No Ray answers at 'host:1': {error}. To fix"),
+        ray_session("host:1"),
+    ):
+        pass
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

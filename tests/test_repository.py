@@ -116,4 +116,4 @@ def test_core_dependencies_stay_few() -> None:
 
     project = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]
     names = {re.split(r"[><=\[ ]", name)[0].lower() for name in project["dependencies"]}
-    assert names == {"numpy", "pydantic", "pyyaml", "rich", "threadpoolctl", "typer"}
+    assert names == {"msgspec", "numpy", "pydantic", "pyyaml", "rich", "threadpoolctl", "typer"}

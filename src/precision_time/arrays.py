@@ -28,3 +28,29 @@ class Same:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Same) and other.value is self.value
+
+
+def flag_of(condition: bool | Bools) -> Number:
+    """1 where a condition holds, else 0."""
+    return condition.astype(np.float64) if isinstance(condition, np.ndarray) else float(condition)
+
+
+def where(flag: Number, then: Number, otherwise: Number) -> Number:
+    """`np.where`, without its cost where there is one layout."""
+    if isinstance(flag, np.ndarray):
+        return np.where(flag, then, otherwise)
+    return then if flag else otherwise
+
+
+def least(one: Number, other: Number) -> Number:
+    """`np.minimum`, as `where`."""
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return np.minimum(one, other)
+    return min(one, other)
+
+
+def most(one: Number, other: Number) -> Number:
+    """`np.maximum`, as `where`."""
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return np.maximum(one, other)
+    return max(one, other)

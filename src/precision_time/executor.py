@@ -125,6 +125,12 @@ class _Pool:
         self._executor = self._started()
 
     def _started(self) -> ProcessPoolExecutor:
+        try:
+            import threadpoolctl  # noqa: F401 - for `_prepare_worker`, which would break the pool again and again
+        except ImportError as error:
+            raise PrecisionTimeError(
+                f"Processes cannot start: {error}. To fix: install it, or one process (--workers 1)."
+            ) from error
         forks = "fork" in multiprocessing.get_all_start_methods()
         context = multiprocessing.get_context("fork" if forks else "spawn")
         return ProcessPoolExecutor(self._count, mp_context=context, initializer=_prepare_worker)

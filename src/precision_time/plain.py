@@ -1,4 +1,4 @@
-"""Dataclasses out of what JSON holds: the way back from `to_dict`."""
+"""Dataclasses as what JSON holds, and back."""
 
 from __future__ import annotations
 
@@ -22,6 +22,30 @@ class _WrongError(Exception):
     def __init__(self, given: Any, rule: str) -> None:
         self.given, self.rule = given, rule
         self.place: list[str] = []
+
+
+def to_plain(given: Any) -> Any:
+    """Dataclasses as dictionaries, whatever they are in; fields that their `repr` leaves out are left out.
+
+    A dataclass inside that has a `to_dict` says itself. The way back is `from_plain`.
+
+    >>> to_plain([{"a": (1, 2)}])
+    [{'a': (1, 2)}]
+    """
+    if dataclasses.is_dataclass(given) and not isinstance(given, type):
+        return {
+            item.name: _plain(getattr(given, item.name)) for item in dataclasses.fields(given) if item.repr
+        }
+    return _plain(given)
+
+
+def _plain(given: Any) -> Any:
+    if dataclasses.is_dataclass(given) and not isinstance(given, type):
+        own = getattr(given, "to_dict", None)
+        return to_plain(given) if own is None else own()
+    if isinstance(given, Mapping):
+        return {name: _plain(value) for name, value in given.items()}
+    return type(given)(map(_plain, given)) if type(given) in (list, tuple) else given
 
 
 def from_plain(kind: type[T], given: Any) -> T:
@@ -56,6 +80,7 @@ def _fields(kind: Any) -> tuple[tuple[str, _Read, bool], ...]:
     return tuple(
         (item.name, _of(hints[item.name]), item.default is missing and item.default_factory is missing)
         for item in dataclasses.fields(kind)
+        if item.repr  # the others are not written either
     )
 
 

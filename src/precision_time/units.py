@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 
 from .errors import ConfigError
 
@@ -78,3 +79,51 @@ def format_bytes(value: float) -> str:
         if abs(value) >= scale:
             return f"{value / scale:.1f} {unit}"
     return f"{value:.0f} B"
+
+
+def format_field(name: str, value: Any) -> str:
+    """A value in the unit that its name ends in (`_s`, `_bytes`, `_flops_per_s` ...).
+
+    >>> format_field("memory_bandwidth_bytes_per_s", 3.35e12), format_field("launch_overhead_s", 4.5e-6)
+    ('3.35 TB/s', '4.5 us')
+    """
+    if value is None:
+        return "-"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    for ending, unit in (("bytes_per_s", "B/s"), ("flops_per_s", "FLOP/s"), ("flops", "FLOP"), ("_hz", "Hz")):
+        if name.endswith(ending):
+            return format_si(value, unit)
+    if name.endswith("_s"):
+        return format_duration(value)
+    if "bytes" in name:
+        return format_bytes(value)
+    if "share" in name:
+        return f"{value:.0%}"
+    return str(value) if name.endswith("_year") else grouped(value)
+
+
+def format_range(low_s: float, high_s: float) -> str:
+    """Two durations, their unit once where they share it.
+
+    >>> format_range(0.162, 0.267), format_range(0.9, 1.2)
+    ('162 - 267 ms', '900 ms - 1.2 s')
+    """
+    low, high = format_duration(low_s), format_duration(high_s)
+    number, _, unit = low.partition(" ")
+    shared = " " not in unit and unit == high.partition(" ")[2]
+    return f"{number} - {high}" if shared else f"{low} - {high}"
+
+
+def grouped(value: float) -> str:
+    """Three significant digits below a thousand, thousands separated above."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def plain_name(name: str) -> str:
+    """The name of a field or term as people read it.
+
+    >>> plain_name("data_exposed_s"), plain_name("step_time_s")
+    ('data exposed', 'step time')
+    """
+    return name.removesuffix("_s").replace("_", " ")

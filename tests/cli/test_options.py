@@ -45,6 +45,14 @@ OPTIONS = [
 ]
 
 
+WAIT = {
+    "--ray": pytest.mark.nightly(
+        covered_by="tests/test_ray_executor.py::test_the_search_finds_the_same_layouts_and_times"
+    )
+}
+"""Options of which an answer takes seconds: a Ray is started."""
+
+
 def _value(command: str, flag: str, option: Any) -> list[str]:
     if option.is_flag or option.count:
         return []
@@ -86,7 +94,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.sampled(8)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    ("command", "flag", "option"), [pytest.param(*each, id=f"{each[0]} {each[1]}") for each in OPTIONS]
+    ("command", "flag", "option"),
+    [pytest.param(*each, id=f"{each[0]} {each[1]}", marks=WAIT.get(each[1], ())) for each in OPTIONS],
 )
 def test_no_option_crashes(
     cli: Callable[..., Any],

@@ -58,7 +58,7 @@ def test_every_option_is_explained(cli, command: str) -> None:
     first, *names = command.split()
     group = load_command(first)
     for name in names:
-        group = group.commands[name]
+        group = group.get_command(None, name)
     parameters = group.params
     unexplained = [p.name for p in parameters if not getattr(p, "help", None)]
     assert unexplained == []

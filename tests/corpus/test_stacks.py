@@ -7,8 +7,8 @@ import pytest
 from precision_time.corpus.reading import framework_year, infer_stack
 from precision_time.corpus.rules import load_rules
 from precision_time.corpus.schema import Row
-from precision_time.cost.job import Stack, TimingScope
-from precision_time.cost.stacks import DEFAULT_PROFILE, framework_profile, get_stack_profile
+from precision_time.cost.job import TimingScope
+from precision_time.cost.stacks import DEFAULT_PROFILE, Stack, framework_profile, get_stack_profile
 from precision_time.errors import UnknownNameError
 
 

@@ -11,8 +11,8 @@ from precision_time.cost.axes import PassTimes, StepContext, group_of
 from precision_time.cost.collectives import Line, LinkParams, all_reduce_lines, collective_s
 from precision_time.cost.communication import communication
 from precision_time.cost.data_axis import ParameterPart
-from precision_time.cost.job import Stack
 from precision_time.cost.overlap import gradient_schedule
+from precision_time.cost.stacks import Stack
 from precision_time.cost.traffic import TransformerTraffic, traffic_of
 from precision_time.hardware.device import Cluster, Device, Link
 from precision_time.parallel.layout import Checkpointing, ContextMethod, Layout

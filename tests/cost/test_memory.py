@@ -11,15 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_time.cost.job import Job, JobGroup, Stack, TimingScope, group_of_jobs
+from precision_time.cost.job import Job, JobGroup, TimingScope, group_of_jobs
 from precision_time.cost.memory import (
     memory_by_stage,
     memory_of,
     micro_batches_in_flight,
+    needed_bytes,
     total_bytes,
 )
-from precision_time.cost.memory.components import _span_of_layers, _split_by_tensor_parallelism
-from precision_time.cost.stacks import get_stack_profile
+from precision_time.cost.memory.parts import _span_of_layers, _split_by_tensor_parallelism
+from precision_time.cost.stacks import Stack, get_stack_profile
 from precision_time.hardware.catalog import get_cluster
 from precision_time.parallel.layout import Checkpointing, Layout, Offload, PipelineSchedule
 from precision_time.precision.catalog import get_policy
@@ -503,3 +504,27 @@ def test_tensor_parallelism_splits_between_column_and_row_parallel_products():
         plain(OpClass.ELEMENTWISE, 0, 1, out=32.0),  # whole and split, wider than the boundary: split
     )
     assert _split_by_tensor_parallelism(nodes, 8.0) == [False, True, True, False, False, True]
+
+
+@pytest.mark.parametrize("model", ["gpt2", "deepseek-v3"], ids=str)
+def test_many_layouts_in_one_call_need_what_each_needs_alone(model):
+    layouts = [
+        Layout(
+            dp=8 // pp, pp=pp, tp=tp, zero_stage=zero, micro_batch_size=batch, num_micro_batches=4,
+            checkpointing=mode, checkpointed_share=share, recomputed=named, sequence_parallel=tp > 1,
+        )
+        for pp, tp in ((1, 1), (2, 2), (4, 1))
+        for zero, batch in ((0, 1.0), (2, 3.0), (3, 2.0))
+        for mode, share, named in (
+            (Checkpointing.NONE, 1.0, ()),
+            (Checkpointing.SELECTIVE, 1.0, ("core_attn",)),
+            (Checkpointing.FULL, 0.5, ()),
+        )
+    ]  # fmt: skip
+    one = group(layouts[0], model=model, sizes=None, seq_len=1024)
+    alone = [
+        float(needed_bytes(replace(one, layout=each, micro_batch_size=np.array([each.micro_batch_size])))[0])
+        for each in layouts
+    ]
+    assert needed_bytes(one, layouts).tolist() == pytest.approx(alone, rel=1e-12)
+    assert len(set(alone)) == len(alone)

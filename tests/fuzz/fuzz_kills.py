@@ -28,7 +28,7 @@ from precision_time.io import write_atomically
 from precision_time_integrations.measure.result import TrialResult
 from precision_time_integrations.measure.store import CampaignStore, CsvTable, read_store
 
-_ROWS = Path(__file__).parents[1] / "evaluation" / "data" / "runs.csv"
+_ROWS = Path(__file__).parents[2] / "packages/papers/tests/evaluation/data/runs.csv"
 _SIZE = 20_000
 _LONGEST_S = 60
 _OURS, _NOT_OURS = 3, 4

@@ -625,7 +625,7 @@ def _own_store() -> bytes:
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "own.sqlite"
-        found = read_measurements(EXAMPLES.parents[1] / "tests" / "evaluation" / "data" / "runs.csv")
+        found = read_measurements(EXAMPLES.parents[1] / "packages/papers/tests/evaluation/data/runs.csv")
         with MeasurementStore(path) as store:
             store.add([row for row in found if isinstance(row, Measurement)])
         return path.read_bytes()

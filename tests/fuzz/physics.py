@@ -26,7 +26,7 @@ from precision_time.hardware.catalog import known_devices
 from precision_time.hardware.device import Device
 from precision_time.io import packaged_toml
 from precision_time.learn.artifact import shipped_predictor
-from precision_time.learn.serving import predict_step_times
+from precision_time.learn.priced import predict_step_times
 from precision_time.precision.policy import DType
 from precision_time.precision.support import supported_precisions
 from precision_time.predict.predictor import model_flops_utilization
@@ -60,7 +60,7 @@ BETTER = 1.5
 SMALL = 0.01
 EXACT = 1e-9
 MEASURED = 0.01
-"""Novelty up to which a job was measured (`learn/serving.py`)."""
+"""Novelty up to which a job was measured (`Times.distance`)."""
 
 
 DEVICES, MEMORY, WORDS, RATE = (
@@ -267,7 +267,7 @@ def check(jobs: Iterable[tuple[Mapping[str, Any], Job]], rng: np.random.Generato
     rows = [(fields, pair) for fields, job in jobs for pair in pairs_of(fields, job, rng)]
     asked = [job for _, pair in rows for job in (pair.less, pair.more)]
     times = predict_step_times(asked, shipped_predictor(), coverage=0.9)
-    new = times.corrected.novelty.max(axis=1) > MEASURED
+    new = times.distance.max(axis=1) > MEASURED
     for index, (fields, pair) in enumerate(rows):
         at = slice(2 * index, 2 * index + 2)
         analytical_s, learned_s = times.jobs.analytical_s[at], times.step_time_s[at]

@@ -54,5 +54,5 @@ def test_what_an_answer_says_of_its_job_asks_it_again(fields: dict[str, object])
         assume(False)
     for names in (("gpus", "nodes"), ("device", "precision", "stack"), ("model",)):
         again = predict_time(**fields | {name: getattr(answer, name) for name in names})
-        # Sums are rounded otherwise where other answers were worked out in between (learn/bounds.py).
+        # Sums of a group are rounded otherwise where more of it is priced together.
         assert again.step_time_s == pytest.approx(answer.step_time_s, rel=1e-12), names

@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from precision_time.cost.job import Job, Stack, group_of_jobs
+from precision_time.cost.job import Job, group_of_jobs
+from precision_time.cost.stacks import Stack
 from precision_time.cost.step import price
 from precision_time.errors import NotFittedError
 from precision_time.hardware.catalog import get_cluster
 from precision_time.learn import features
 from precision_time.learn.artifact import shipped_predictor
-from precision_time.learn.serving import predict_step_times
+from precision_time.learn.priced import predict_step_times
 from precision_time.learn.table import job_table
 from precision_time.parallel.layout import Layout
 from precision_time.precision.catalog import get_policy
@@ -51,7 +52,7 @@ def changed(monkeypatch, kind, replacement) -> None:
 
 def times(jobs=JOBS):
     found = predict_step_times(jobs, shipped_predictor(), coverage=0.9)
-    return np.stack([found.step_time_s, found.low_s, found.high_s, found.corrected.novelty.sum(axis=1)])
+    return np.stack([found.step_time_s, found.low_s, found.high_s, found.distance.sum(axis=1)])
 
 
 def column(jobs, name: str):
@@ -60,7 +61,7 @@ def column(jobs, name: str):
 
 
 def test_the_shipped_predictor_has_the_columns_that_this_version_computes():
-    assert shipped_predictor().correction.names == job_table(JOBS).names
+    assert shipped_predictor().names == job_table(JOBS).names
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ def test_columns_in_another_order_are_the_same_table():
         table, features=table.features[:, order], names=tuple(table.names[place] for place in order)
     )
     np.testing.assert_array_equal(
-        predictor.correction.correct(mixed).step_time_s, predictor.correction.correct(table).step_time_s
+        predictor.times(mixed.alone()).step_time_s, predictor.times(table.alone()).step_time_s
     )
 
 

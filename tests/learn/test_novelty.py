@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from precision_time.learn.novelty import (
     KINDS,
-    local_weight,
     new_kinds,
     positions_of,
     run_index,
@@ -29,7 +28,10 @@ NAMES = (
 def table(*rows: dict[str, float]) -> JobTable:
     features = np.array([[row.get(name, 0.0) for name in NAMES] for row in rows])
     ones = np.ones(len(rows))
-    return JobTable(features=features, names=NAMES, analytical_s=ones, compute_s=ones, exposed_s=0.0 * ones)
+    none = np.zeros(len(rows))
+    return JobTable(
+        features=features, names=NAMES, analytical_s=ones, compute_s=ones, exposed_s=none, least_s=none
+    )
 
 
 def novelty(jobs: JobTable) -> np.ndarray:
@@ -41,15 +43,14 @@ def novelty(jobs: JobTable) -> np.ndarray:
 def test_the_more_is_new_the_less_of_a_correction_holds(distances: list[float], kind: int) -> None:
     some = np.array([distances])
     more = some + np.eye(len(KINDS))[[kind]]
-    for share in (shrinkage, local_weight):
-        assert 0.0 < share(more)[0] <= share(some)[0] <= 1.0
-        assert share(np.zeros((1, len(KINDS))))[0] == 1.0
+    assert 0.0 < shrinkage(more)[0] <= shrinkage(some)[0] <= 1.0
+    assert shrinkage(np.zeros((1, len(KINDS))))[0] == 1.0
 
 
-def test_another_chip_takes_more_of_the_correction_than_another_model() -> None:
-    model, device = (np.eye(len(KINDS))[[KINDS.index(kind)]] for kind in ("model", "device"))
-    assert shrinkage(device) < shrinkage(model) < 1.0
-    assert local_weight(device) < local_weight(model)
+def test_only_other_software_shrinks_a_correction() -> None:
+    shares = dict(zip(KINDS, shrinkage(np.eye(len(KINDS))).tolist(), strict=True))
+    assert shares.pop("software") < 1.0
+    assert set(shares.values()) == {1.0}
 
 
 @pytest.mark.parametrize(

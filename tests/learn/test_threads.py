@@ -10,20 +10,19 @@ from itertools import product
 import pytest
 
 from precision_time import Prediction, Request
-from precision_time.learn import bounds, novelty
+from precision_time.learn import novelty
 from precision_time.predict.api import predict_each
 
 
 @pytest.fixture
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Threads take turns often, and hardly anything is remembered."""
-    for module, kept in ((bounds, 3), (novelty, 20)):
+    for module, kept in ((novelty, 20),):
         monkeypatch.setattr(module, "_MOST_KEPT", kept)
     usual_s = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
     sys.setswitchinterval(usual_s)
-    bounds.forget_bounds()
 
 
 @pytest.mark.usefixtures("forgetful")

@@ -14,7 +14,7 @@ from precision_time.cost.roofline import peak_flops_per_s, rates_of
 from precision_time.errors import ConfigError
 from precision_time.hardware.catalog import get_device, known_devices
 from precision_time.learn.artifact import shipped_predictor
-from precision_time.learn.serving import predict_step_times
+from precision_time.learn.priced import predict_step_times
 from precision_time.precision.catalog import get_policy, known_policies, known_variants
 from precision_time.precision.lowering import DTYPES
 from precision_time.precision.policy import DType

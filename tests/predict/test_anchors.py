@@ -10,7 +10,6 @@ import pytest
 
 from precision_time import predict_time
 from precision_time.errors import ConfigError
-from precision_time.learn.bounds import forget_bounds
 from precision_time.predict.anchors import least_step_time_s
 from precision_time.predict.compare import compare_precisions
 from precision_time.predict.prediction import Prediction
@@ -36,9 +35,7 @@ def width(prediction: Prediction) -> float:
 
 
 def test_no_anchor_changes_nothing() -> None:
-    forget_bounds()  # of what other tests asked, which moves a last digit
     plain = predict_time(**JOB)
-    forget_bounds()
     assert asked() == plain
 
 

@@ -12,11 +12,8 @@ from hypothesis import strategies as st
 
 from precision_time import Request, predict_many, sweep
 from precision_time.errors import ConfigError, MissingExtraError, PrecisionTimeError, UnknownNameError
-from precision_time.learn.artifact import shipped_predictor
-from precision_time.learn.serving import predict_step_times
 from precision_time.predict.api import predict
 from precision_time.predict.predictions import Predictions
-from precision_time.predict.remedies import needed_bytes
 from precision_time.predict.sweep_plot import write_plot
 from precision_time.predict.table import columns_of, rows_of, sorted_rows
 from precision_time.request.files import read_requests
@@ -60,28 +57,6 @@ def test_many_at_once_are_answered_as_each_alone(asked: list[dict]) -> None:
             run.source_ref for run in alone.nearest_measurements
         ]
         assert answer.request == alone.request
-
-
-@settings(max_examples=8)
-@given(
-    model=st.sampled_from(["resnet50", "bert-large", "gpt2", "vit_base_patch16_224", "dlrm", "llama3-8b"]),
-    device=st.sampled_from(["A100-SXM4-80GB", "H100-SXM5-80GB", "L40S", "MI300X"]),
-    batch=st.sampled_from([1, 8, 64]),
-    precision=st.sampled_from(["fp32", "bf16-mixed"]),
-    zero=st.sampled_from([0, 3]),
-)
-def test_throughput_per_device_does_not_rise_with_devices(model, device, batch, precision, zero) -> None:
-    """But for what the cost model says that devices share, and where a run on as many was measured."""
-    fields = {"model": model, "device": device, "precision": precision, "batch_size": batch, "zero": zero}
-    jobs = [request.resolve() for request in combinations_of({**fields, "gpus": "1..1024"})]
-    times = predict_step_times(jobs, shipped_predictor(), coverage=0.9)
-    measured = times.corrected.novelty.max(axis=1) < 0.01
-    needed = [needed_bytes(job) / job.cluster.device.memory_bytes for job in jobs]
-    for many in range(len(jobs)):
-        for few in range(many):
-            if not measured[many] and needed[few] <= max(needed[many], 1.0):
-                shared = min(times.jobs.analytical_s[many] / times.jobs.analytical_s[few], 1.0)
-                assert times.step_time_s[many] >= times.step_time_s[few] * shared * (1.0 - 1e-9)
 
 
 def test_a_sweep_leaves_out_what_cannot_be_and_refuses_what_is_unknown() -> None:

@@ -10,11 +10,11 @@ import pytest
 from precision_time import predict_time
 from precision_time.diagnostics import Diagnostic, Severity
 from precision_time.io import packaged_toml
-from precision_time.predict.page import render, render_explanation, to_text
+from precision_time.predict.page import blocks_of, explanation_blocks
 from precision_time.predict.prediction import Interval, NearestMeasurement, Prediction
 from precision_time.predict.predictions import Predictions
 from precision_time.predict.what_matters import Alternative, what_matters
-from precision_time.rendering import plain_text
+from precision_time.render.terminal import text_of_blocks
 from precision_time.request.request import Request
 
 
@@ -63,12 +63,18 @@ RUN = NearestMeasurement(
 )
 
 
+def page(*predictions: Prediction) -> str:
+    return text_of_blocks(blocks_of(predictions))
+
+
 def line_with(text: str, word: str) -> str:
     return next(line for line in text.splitlines() if line.startswith(word))
 
 
 def test_str_is_the_page() -> None:
-    assert str(prediction()) == to_text([prediction()])
+    assert str(prediction()) == page(prediction())
+    both = (prediction(), prediction("fp32", 1.0))
+    assert str(Predictions(answers=both)) == page(*both)
 
 
 def test_the_answer_comes_first() -> None:
@@ -86,7 +92,7 @@ def test_what_does_not_fit_comes_first() -> None:
 
 
 def test_table_of_several_prints_time_interval_throughput_and_memory() -> None:
-    line = line_with(to_text([prediction(), prediction("fp32", 1.0)]), "fp16-mixed")
+    line = line_with(page(prediction(), prediction("fp32", 1.0)), "fp16-mixed")
     for text in ("250 ms", "200 - 300 ms", "8,192 images/s", "31.4%", "20.0 GiB", "2 min 36 s"):
         assert text in line
 
@@ -121,7 +127,9 @@ ASSUMED = [
 
 
 def test_at_most_three_assumptions_are_shown_but_for_why() -> None:
-    short, full = (plain_text(render([prediction()], matters=ASSUMED, why=why)) for why in (False, True))
+    short, full = (
+        text_of_blocks(blocks_of([prediction()], matters=ASSUMED, why=why)) for why in (False, True)
+    )
     assert [f"guess {index}" in short for index in (1, 2, 3, 4)] == [True, True, True, False]
     assert "guess 4" in full
     assert "-50%" in short
@@ -148,7 +156,7 @@ def test_the_assumption_that_moves_the_memory_most_is_shown() -> None:
     [stack] = [each for each in what_matters(answer) if each.field == "stack"]
     assert stack.value == "megatron" and stack.memory_change < -0.3
     full = dataclasses.replace(ASSUMED[3], memory_change=0.5)
-    text = plain_text(render([prediction()], matters=[*ASSUMED[:3], full]))
+    text = text_of_blocks(blocks_of([prediction()], matters=[*ASSUMED[:3], full]))
     assert "guess 4" in text and "+50%" in text
 
 
@@ -191,7 +199,7 @@ def test_terms_that_are_zero_are_left_out() -> None:
 
 
 def test_several_precisions_share_one_scale() -> None:
-    text = to_text([prediction("fp32", 1.0), prediction("bf16-mixed", 0.5)])
+    text = page(prediction("fp32", 1.0), prediction("bf16-mixed", 0.5))
     slow, fast = line_with(text, "compute").split("ms")[1:]
     assert slow.count("█") == 2 * fast.count("█")
 
@@ -200,18 +208,15 @@ def test_lines_common_to_all_stand_once_and_others_say_whose_they_are() -> None:
     dataset, tf32 = (
         Diagnostic("any", Severity.ASSUMPTION, text) for text in ("the dataset is imagenet", "TF32 is off")
     )
-    text = to_text(
-        [
-            prediction("fp32", diagnostics=(dataset, tf32)),
-            prediction("bf16-mixed", diagnostics=(dataset,)),
-        ]
+    text = page(
+        prediction("fp32", diagnostics=(dataset, tf32)), prediction("bf16-mixed", diagnostics=(dataset,))
     )
     assert text.count("the dataset is imagenet") == 1
     assert "Assumed: fp32: TF32 is off" in text
 
 
 def test_differences_beside_the_precision_are_labelled() -> None:
-    text = to_text([prediction(), prediction(device="V100-SXM2-16GB")])
+    text = page(prediction(), prediction(device="V100-SXM2-16GB"))
     assert "fp16-mixed V100-SXM2-16GB" in text
 
 
@@ -223,13 +228,13 @@ def test_nearest_measurements_prints_measured_and_predicted() -> None:
 
 
 def test_the_same_run_stands_once() -> None:
-    text = to_text([prediction("fp32", nearest_measurements=(RUN,)), prediction(nearest_measurements=(RUN,))])
+    text = page(prediction("fp32", nearest_measurements=(RUN,)), prediction(nearest_measurements=(RUN,)))
     assert text.count("nvidia-dle") == 1
 
 
 @pytest.mark.parametrize("count", [1, 4, 7])
 def test_any_number_of_predictions_prints(count: int) -> None:
-    text = to_text([prediction(f"p{index}", 0.1 + index) for index in range(count)])
+    text = page(*(prediction(f"p{index}", 0.1 + index) for index in range(count)))
     for index in range(count):
         assert f"p{index}" in text
 
@@ -243,8 +248,8 @@ def test_explanation_prints_figures_in_their_units() -> None:
         "bytes": 2.0**20,
         "time_s": 1e-3,
     }
-    text = plain_text(
-        render_explanation(
+    text = text_of_blocks(
+        explanation_blocks(
             {
                 "model": "resnet50",
                 "device": "A100-SXM4-80GB",
@@ -276,7 +281,7 @@ def test_explanation_prints_figures_in_their_units() -> None:
 
 
 def test_brackets_in_a_name_are_printed() -> None:
-    text = to_text([prediction("fp8[bold]:smile:", 0.1), prediction()])
+    text = page(prediction("fp8[bold]:smile:", 0.1), prediction())
     assert len([line for line in text.splitlines() if line.startswith("fp8[bold]:smile:")]) == 1
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from precision_time.errors import ConfigError
 from precision_time.learn.artifact import shipped_predictor
-from precision_time.learn.serving import predict_step_times
+from precision_time.learn.priced import predict_step_times
 from precision_time.predict.api import predict_time
 from precision_time.request.request import Request
 

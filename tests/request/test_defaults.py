@@ -16,7 +16,7 @@ from precision_time.cost.step import price
 from precision_time.errors import ConfigError
 from precision_time.hardware.catalog import get_cluster, get_device, known_devices
 from precision_time.learn.artifact import shipped_predictor
-from precision_time.learn.serving import predict_step_times
+from precision_time.learn.priced import predict_step_times
 from precision_time.planning.layouts.api import find_layouts
 from precision_time.precision.catalog import get_policy
 from precision_time.precision.policy import PrecisionPolicy

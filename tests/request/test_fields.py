@@ -8,15 +8,15 @@ from typing import Annotated, Any
 
 import pytest
 import typer
-from pydantic.fields import FieldInfo
 
 from precision_time import compare_precisions, find_layouts, predict_time
 from precision_time.cli.main import load_command
 from precision_time.cli.request_options import request_options
 from precision_time.predict.explain import explain
 from precision_time.request.fields import Count, Option
-from precision_time.request.schema import LayoutOptions, RequestFields, option_of, request_fields
+from precision_time.request.schema import LayoutOptions, RequestFields, request_fields
 from precision_time.request.signature import takes_request_fields
+from precision_time.request.validation import Field
 
 PYTHON_ONLY = {"example_inputs", "cluster"}
 """Fields that no text can give."""
@@ -24,7 +24,7 @@ FIELDS = dict(request_fields())
 
 
 def flags_of(name: str) -> tuple[str, ...]:
-    option = option_of(FIELDS[name])
+    option = FIELDS[name].option
     assert option is not None
     long = [flag for flag in option.flags if flag.startswith("--")] or [f"--{name.replace('_', '-')}"]
     return (*long, *option.flags)
@@ -42,12 +42,12 @@ def shown() -> dict[str, str]:
 
 
 def test_every_field_is_an_option_or_for_python_only() -> None:
-    assert {name for name, info in FIELDS.items() if option_of(info) is None} == PYTHON_ONLY
+    assert {name for name, info in FIELDS.items() if info.option is None} == PYTHON_ONLY
 
 
 @pytest.mark.parametrize("name", sorted(FIELDS.keys() - PYTHON_ONLY - {"model"}))
 def test_the_command_shows_every_field_and_its_help(shown: dict[str, str], name: str) -> None:
-    option = option_of(FIELDS[name])
+    option = FIELDS[name].option
     assert option is not None
     for flag in flags_of(name):
         assert flag in shown
@@ -90,27 +90,28 @@ def test_calls_have_the_signature_and_the_help_of_the_fields(
     assert {"device", "example_inputs"} <= fields
     assert missing or fields == FIELDS.keys() - {"model"}
     for name in fields:
-        default = FIELDS[name].get_default(call_default_factory=True)
+        default = FIELDS[name].default
         assert parameters[name].default == default
-        option = option_of(FIELDS[name])
+        option = FIELDS[name].option
         assert option is None or f"{name}: {option.help}" in (call.__doc__ or "")
 
 
 def test_help_is_short() -> None:
     for name in FIELDS.keys() - PYTHON_ONLY:
-        option = option_of(FIELDS[name])
+        option = FIELDS[name].option
         assert option is not None
         assert 8 < len(option.help) < 200, name
 
 
 @pytest.mark.parametrize("fields", [RequestFields.model_fields, LayoutOptions.model_fields])
 def test_a_new_field_is_a_new_option_and_a_new_argument(
-    monkeypatch: pytest.MonkeyPatch, fields: dict[str, FieldInfo]
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, Field]
 ) -> None:
-    added = FieldInfo.from_annotation(
-        Annotated[Count | None, Option(help="Of a kind nobody has seen.", flags=("-k",), default="seven")]
+    added = Field.of(
+        "brand_new",
+        Annotated[Count | None, Option(help="Of a kind nobody has seen.", flags=("-k",), default="seven")],
+        None,
     )
-    added.default = None
     monkeypatch.setitem(fields, "brand_new", added)
 
     @request_options()

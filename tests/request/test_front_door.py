@@ -11,7 +11,7 @@ from precision_time.cli.request_options import request_arguments
 from precision_time.corpus.jobs import job_of, request_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.learn.artifact import shipped_predictor
-from precision_time.learn.serving import predict_step_times
+from precision_time.learn.priced import predict_step_times
 from precision_time.predict.api import predict
 from precision_time.request.request import Request
 

@@ -9,9 +9,9 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import pytest
-from annotated_types import Ge, Gt, Le, Lt
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Meta
 
 from precision_time.cli.request_options import request_arguments
 from precision_time.corpus.jobs import request_of
@@ -65,26 +65,23 @@ def values_of(annotation: Any, metadata: Sequence[Any]) -> st.SearchStrategy[Any
         return st.sampled_from(get_args(annotation))
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return st.sampled_from([each.value for each in annotation])
-    flat = [item for each in limits for item in getattr(each, "metadata", [each])]
-    bounds = {
-        kind: getattr(item, kind.__name__.lower())
-        for item in flat
-        for kind in (Ge, Gt, Le, Lt)
-        if isinstance(item, kind)
-    }
-    low, high = bounds.get(Ge, bounds.get(Gt)), bounds.get(Le, bounds.get(Lt))
+    bounds = [each for each in limits if isinstance(each, Meta)]
+    low = next((bound for each in bounds for bound in (each.ge, each.gt) if bound is not None), None)
+    high = next((bound for each in bounds for bound in (each.le, each.lt) if bound is not None), None)
     if annotation is bool:
         return st.booleans()
     if annotation is int:
         return st.integers(low, high)
     if annotation is float:
-        return st.floats(low, high, exclude_min=Gt in bounds, exclude_max=Lt in bounds, allow_subnormal=False)
+        open_ends = {"exclude_min": any(each.gt is not None for each in bounds)}
+        open_ends["exclude_max"] = any(each.lt is not None for each in bounds)
+        return st.floats(low, high, allow_subnormal=False, **open_ends)
     assert annotation is str, annotation
     return NAMES
 
 
 FIELDS = {
-    name: SPECIAL[name] if name in SPECIAL else values_of(info.annotation, info.metadata)
+    name: SPECIAL[name] if name in SPECIAL else values_of(info.annotation, info.marks)
     for name, info in request_fields()
     if name not in ("example_inputs", "cluster")
 }

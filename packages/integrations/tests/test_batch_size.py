@@ -6,8 +6,7 @@ needed here.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -144,16 +143,7 @@ def test_accelerate_begins_at_the_prediction() -> None:
     assert len(tried) <= 3
 
 
-@pytest.fixture
-def _collected() -> Iterator[None]:
-    """Trainers collect garbage at every try: what other tests left in this process is not searched again."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("_collected")
 @pytest.mark.filterwarnings("ignore")  # Lightning's hints about this machine
 @pytest.mark.parametrize("mode", ["power", "binsearch"])
 def test_lightning_begins_at_the_prediction(mode: str, tmp_path: Any) -> None:
@@ -200,7 +190,6 @@ def test_lightning_begins_at_the_prediction(mode: str, tmp_path: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_collected")
 @pytest.mark.filterwarnings("ignore")  # of transformers, about this machine
 def test_the_trainer_of_hugging_face_begins_at_the_prediction(tmp_path: Any) -> None:
     import torch

@@ -42,6 +42,7 @@ def table_of(graphs: int, own: float) -> FeatureTable:
             analytical_s=np.ones(N),
             compute_s=np.ones(N),
             exposed_s=np.zeros(N),
+            least_s=np.zeros(N),
         )
         for features in (np.full_like(blind, own), blind)
     )

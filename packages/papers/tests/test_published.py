@@ -8,7 +8,7 @@ import pytest
 
 from precision_time.corpus.measurement import Measurement
 from precision_time.errors import ConfigError
-from precision_time.learn.stages import DEFAULT_SETTINGS
+from precision_time.learn.boosting import DEFAULT_SETTINGS
 from precision_time.learn.table import JobTable, MeasuredTable
 from precision_time.workload.graph import PRODUCT_CLASSES
 from precision_time_papers.contract import FeatureTable, JobViews, column
@@ -48,6 +48,7 @@ def jobs_of(columns: dict[str, np.ndarray], analytical_s: np.ndarray) -> JobTabl
         analytical_s=analytical_s,
         compute_s=(1.0 - exposed) * analytical_s,
         exposed_s=exposed * analytical_s,
+        least_s=np.zeros(N),
     )
 
 

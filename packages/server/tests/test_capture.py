@@ -502,7 +502,9 @@ def test_exported_program_is_captured_as_torch_loads_it(
     assert graph.saved_elems == loaded.saved_elems
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(
+    covered_by="packages/server/tests/test_capture.py::test_child_that_never_ends_is_killed_with_what_it_started"
+)
 def test_endless_program_is_ended(tmp_path: Path) -> None:
     """Constants are computed: here with one product of 4096 x 4096 after another, for hours."""
     size = {"as_ints": [4096, 4096]}

@@ -30,8 +30,8 @@ from precision_time import (
     predict_time,
 )
 from precision_time.errors import ConfigError, LayoutError, MissingExtraError, ServerError, UnknownNameError
-from precision_time.predict.prediction import Prediction
-from precision_time.predict.predictions import Predictions, Skipped
+from precision_time.predict.prediction import Prediction, Skipped
+from precision_time.predict.predictions import Predictions
 from precision_time_server.app import create_app
 from precision_time_server.settings import Settings
 

@@ -162,7 +162,7 @@ def test_one_capture_at_a_time_and_few_wait(tmp_path: Path, monkeypatch: pytest.
     assert most == 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(covered_by="packages/server/tests/test_models.py::test_bad_upload_is_a_problem")
 def test_hostile_uploads_leave_the_service_answering(client: TestClient) -> None:
     """In the real process: memory, crashes, wrong kinds; each a clear error, and the service goes on."""
     from .test_capture import calling, calls, small_onnx

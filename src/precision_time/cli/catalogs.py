@@ -235,7 +235,7 @@ def _write_device(fields: dict[str, Any], json_output: bool) -> None:
     if json_output:
         write_json(fields)
         return
-    from ..rendering import format_field
+    from ..units import format_field
 
     sources = fields.pop("sources")
     rows = []

@@ -21,7 +21,7 @@ Examples:
 """
 
 _PACKAGES = (
-    "numpy", "pydantic", "PyYAML", "rich", "threadpoolctl", "typer", "lightgbm", "scipy",
+    "msgspec", "numpy", "pydantic", "PyYAML", "rich", "threadpoolctl", "typer", "lightgbm", "scipy",
     "torch", "torchvision", "transformers", "timm", "onnx", "ray", "matplotlib", "pandas", "polars",
 )  # fmt: skip
 _NVIDIA_SMI_TIMEOUT_S = 10

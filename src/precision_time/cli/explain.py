@@ -7,7 +7,7 @@ from typing import Any
 from ..predict.explain import EXPLAINED_FIELDS
 from ..predict.explain import explain as explain_request
 from .options import JsonOption, ModelArgument
-from .output import progress, write_json, write_renderable
+from .output import progress, write_json, write_page
 from .request_options import one_request, request_options
 
 EXAMPLES = """\b
@@ -29,6 +29,6 @@ def explain(model: ModelArgument, *, json_output: JsonOption = False, **fields: 
     if json_output:
         write_json(explanation.to_dict())
         return
-    from ..predict.page import render_explanation
+    from ..predict.page import explanation_blocks
 
-    write_renderable(render_explanation(explanation.to_dict()))
+    write_page(explanation_blocks(explanation.to_dict()))

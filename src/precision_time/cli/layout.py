@@ -17,14 +17,7 @@ from .options import (
     ModelArgument,
     RayOption,
 )
-from .output import (
-    message,
-    page_width,
-    progress_bar,
-    write_json,
-    write_launch_config,
-    write_renderable,
-)
+from .output import message, progress_bar, write_launch_config, write_result
 from .request_options import one_request, request_options
 
 if TYPE_CHECKING:
@@ -77,8 +70,7 @@ def layout(
     Every layout that fits in memory competes; the fastest are shown with where their time goes. Exits with
     3 where nothing fits.
     """
-    from ..planning.layouts.memory_picture import check_memory_path
-    from ..planning.layouts.picture import check_picture_path
+    from ..planning.layouts.pictures import check_memory_path, check_picture_path
 
     if emit is not None:
         from ..launch.emit import known_launcher
@@ -106,12 +98,8 @@ def layout(
             )
     if emit is not None and search.ranked:
         write_launch_config(search.launch_config(emit, pick), json_output=json_output)
-    elif json_output:
-        write_json(search.to_dict())
     else:
-        from ..planning.layouts.result import render
-
-        write_renderable(render(search, width=page_width()))
+        write_result(search, json_output=json_output)
     _write_pictures(search, timeline, trace, memory_timeline)
     if not search.ranked:
         raise typer.Exit(NOTHING_FITS)
@@ -126,9 +114,8 @@ def _write_pictures(
     if not search.ranked:
         message("No picture: no layout fits.")
         return
-    from ..planning.layouts.memory_picture import write_memory
     from ..planning.layouts.memory_timeline import memory_of_step
-    from ..planning.layouts.picture import write_picture
+    from ..planning.layouts.pictures import write_memory, write_picture
     from ..planning.layouts.timeline import step_timeline
     from ..planning.layouts.trace import write_trace
 

@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ..launch.emit import LaunchConfig
+    from ..render.blocks import Block
+    from ..render.result import Result
 
 _PLAIN_WIDTH = 120
 _LINE_EVERY_S = 15.0
@@ -67,10 +69,25 @@ def page_width() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else _PLAIN_WIDTH
 
 
+def write_page(blocks: Iterable[Block]) -> None:
+    """Write a page to stdout."""
+    from ..render.terminal import drawn
+
+    write_renderable(drawn(blocks, width=page_width()))
+
+
+def write_result(found: Result, *, json_output: bool = False, why: bool = False) -> None:
+    """Write an answer to stdout: its page, or the JSON of all its fields."""
+    if json_output:
+        write_json(found.to_dict())
+    else:
+        write_page(found.blocks(width=page_width(), why=why))
+
+
 def write_renderable(renderable: RenderableType) -> None:
     """Write something that rich can draw to stdout: plain text when that is not a terminal."""
     if not sys.stdout.isatty():
-        from ..rendering import plain_text
+        from ..render.terminal import plain_text
 
         typer.echo(plain_text(renderable, width=page_width()))
         return

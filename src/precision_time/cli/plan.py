@@ -19,7 +19,7 @@ from .options import (
     complete_precision,
     output_file,
 )
-from .output import message, page_width, progress_bar, write_json, write_renderable
+from .output import message, progress_bar, write_result
 from .request_options import given_fields, request_options
 
 EXAMPLES = """\b
@@ -200,12 +200,7 @@ def plan(
                 progress=lambda done, total: show(done, total, "Timing candidates"),
                 **arguments,
             )
-    if json_output:
-        write_json(found.to_dict())
-    else:
-        from ..planning.decision.page import render
-
-        write_renderable(render(found, width=page_width(), why=why))
+    write_result(found, json_output=json_output, why=why)
     for path in write_files(found, html=html, plot=plot, out=out):
         message(f"Wrote {path}")
     if not found.choices:
@@ -220,8 +215,8 @@ def _numbers(given: Any) -> list[int] | None:
     """
     if given is None:
         return None
-    from ..request.fields import values_of
     from ..request.schema import request_fields
+    from ..request.sweep import values_of
 
     if isinstance(given, int):
         return [given]

@@ -13,7 +13,7 @@ import typer
 from .catalogs import precisions
 from .main import OneCommand, below, check_installed, loaded_command
 from .options import NOTHING_FITS, JsonOption, ModelArgument, complete_precision, complete_words
-from .output import progress, write_json, write_renderable
+from .output import progress, write_result
 from .request_options import one_request, request_options
 
 EXAMPLES = """\b
@@ -124,15 +124,11 @@ def advise(
     run time, cost and energy. Exits with 3 where nothing fits.
     """
     from ..planning.precisions.advice import advise_precisions
-    from ..planning.precisions.page import render
 
     request = one_request(model, fields)
     options = {} if precision is None else {"precisions": precision}
     with progress(f"Predicting {model}"):
         found = advise_precisions(request, risk_budget=risk_budget, evidence=evidence, **options)
-    if json_output:
-        write_json(found.to_dict())
-    else:
-        write_renderable(render(found))
+    write_result(found, json_output=json_output)
     if not any(row.fits for row in found.rows):
         raise typer.Exit(NOTHING_FITS)

@@ -11,15 +11,7 @@ import typer
 from ..client.remote import Server, chosen
 from ..errors import ConfigError
 from .options import NOTHING_FITS, EmitOption, JsonOption, MemoryTimelineOption, ModelArgument, output_file
-from .output import (
-    message,
-    page_width,
-    progress,
-    progress_bar,
-    write_json,
-    write_launch_config,
-    write_renderable,
-)
+from .output import message, progress, progress_bar, write_json, write_launch_config, write_page
 from .request_options import request_options, requests_of, requests_of_jobs
 
 if TYPE_CHECKING:
@@ -97,18 +89,19 @@ def predict(
     if (model is None) == (jobs is None):
         raise ConfigError("predict takes a MODEL or --jobs FILE. To fix: precision-time predict resnet50.")
     from ..predict.compare import answer_all
-    from ..predict.table import check_table_path, is_page, render_table, rows_of, sorted_rows, write_table
+    from ..predict.table import blocks_of, columns_of, rows_of, sorted_rows
+    from ..render.table import check_columns_path, write_columns
     from ..request.fields import pairs_of
 
     if out is not None:
-        check_table_path(out)
+        check_columns_path(out)
     if plot is not None:
         from ..predict.sweep_plot import write_plot
         from ..render.picture import check_picture
 
         check_picture(plot)
     if memory_timeline is not None:
-        from ..planning.layouts.memory_picture import check_memory_path
+        from ..planning.layouts.pictures import check_memory_path
 
         check_memory_path(memory_timeline)
     server = chosen(memory_timeline=memory_timeline, emit=emit)
@@ -124,7 +117,7 @@ def predict(
     if sort is not None:
         rows = sorted_rows(rows, sort)
     if out is not None:
-        write_table(rows, out)
+        write_columns(columns_of(rows), out)
         message(f"Wrote {out}")
     if plot is not None:
         write_plot(found, plot)
@@ -137,10 +130,10 @@ def predict(
         write_json(found.to_dict())
     elif brief:
         _write_lines(rows)
-    elif is_page(found) and sort is None and baseline is None:
+    elif found.is_page and sort is None and baseline is None:
         _write_page(found, server, why=why)
     else:
-        write_renderable(render_table(rows, varied=found.varied, width=page_width()))
+        write_page(blocks_of(rows, varied=found.varied))
     if jobs is not None and found.skipped:
         raise typer.Exit(_BROKEN_ROWS)
     if not any(answer.fits for answer in found.predictions):
@@ -150,7 +143,7 @@ def predict(
 def _write_memory(found: Predictions, path: Path) -> None:
     """The memory of the one job over its step."""
     from ..planning.layouts.api import memory_of_answer
-    from ..planning.layouts.memory_picture import write_memory
+    from ..planning.layouts.pictures import write_memory
 
     if len(found.predictions) != 1:
         raise ConfigError(
@@ -174,7 +167,7 @@ def _write_launch_config(found: Predictions, launcher: str, *, json_output: bool
 
 def _write_page(found: Predictions, server: Server | None, *, why: bool) -> None:
     """The page of one job, perhaps at several precisions; assumptions are weighed for it."""
-    from ..predict.page import leading, render
+    from ..predict.page import blocks_of, leading
     from ..predict.table import skipped_words
     from ..predict.what_matters import what_matters
     from ..request.request import Request
@@ -186,23 +179,16 @@ def _write_page(found: Predictions, server: Server | None, *, why: bool) -> None
         matters = what_matters(best, request=request)
     else:
         matters = server.what_matters(best, request)
-    page = render(
-        found.predictions,
-        width=page_width(),
-        matters=matters,
-        why=why,
-        definitions=entries_of(glossary_text()) if why else None,
-    )
-    write_renderable(page)
+    definitions = entries_of(glossary_text()) if why else None
+    write_page(blocks_of(found.predictions, matters=matters, why=why, definitions=definitions))
     for left in found.skipped:
         message(f"Left out {skipped_words(left.request, found.varied)}: {left.reason}")
 
 
 def _write_lines(rows: Sequence[Row]) -> None:
     """One line for each answer, or why there is none."""
-    from ..predict.page import in_one_line
-    from ..predict.predictions import Skipped
+    from ..predict.prediction import Skipped
 
     for row in rows:
         answer = row.answer
-        typer.echo(f"left out: {answer.reason}" if isinstance(answer, Skipped) else in_one_line(answer))
+        typer.echo(f"left out: {answer.reason}" if isinstance(answer, Skipped) else answer.in_one_line())

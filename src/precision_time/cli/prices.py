@@ -17,7 +17,7 @@ from .output import message, write_json, write_rows
 
 if TYPE_CHECKING:
     from ..planning.money.currency import Currency
-    from ..planning.money.offers import Market, Offer
+    from ..planning.money.offer import Market, Offer
     from ..planning.money.reading import PriceList
 
 EXAMPLES = """\b
@@ -100,7 +100,8 @@ def prices(
     """
     from ..hardware.device_table import device_assumption
     from ..planning.money.currency import parse_currency
-    from ..planning.money.offers import Market, known_regions, offers, with_reserved
+    from ..planning.money.offer import Market
+    from ..planning.money.offers import known_regions, offers, with_reserved
     from ..planning.money.reading import read_prices, written_table
 
     if what and what[0] == "import":

@@ -8,18 +8,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any
 
 import typer
-from pydantic.fields import FieldInfo
 
 from ..errors import ConfigError, PrecisionTimeError
-from ..predict.predictions import Skipped, plain_fields
-from ..request.fields import Option, plain_type
+from ..predict.prediction import Skipped
+from ..predict.predictions import plain_fields
+from ..request.fields import Option, choices_of, plain_type
 from ..request.files import is_request_file, read_jobs
 from ..request.request import Request
-from ..request.schema import ALIASES, option_of, request_fields, sections_of_fields
+from ..request.schema import ALIASES, request_fields, sections_of_fields
 from ..request.sweep import combinations_of
+from ..request.validation import Field
 from ..workload.resolve import check_named_in_data
 from .options import COMPLETIONS, complete_words
 
@@ -33,7 +34,7 @@ def request_options(
     only: Iterable[str] = (),
     without: Iterable[str] = (),
     several: bool = False,
-    also: Mapping[str, FieldInfo] | None = None,
+    also: Mapping[str, Field] | None = None,
     section: str = "",
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command that ends in `**fields` an option for every field of a request.
@@ -56,12 +57,12 @@ def request_options(
         fields = [
             _parameter(name, info, option, several=several, section=sections_of_fields().get(name, ""))
             for name, info in request_fields()
-            if name not in left_out | names and (not kept or name in kept) and (option := option_of(info))
+            if name not in left_out | names and (not kept or name in kept) and (option := info.option)
         ]
         fields += [
             _parameter(name, info, option, several=False, section=section)
             for name, info in (also or {}).items()
-            if (option := option_of(info))
+            if (option := info.option)
         ]
         positional = [item for item in own if item.kind is not item.KEYWORD_ONLY]
         further = [item for item in own if item.kind is item.KEYWORD_ONLY]
@@ -210,7 +211,7 @@ def request_arguments(request: Request) -> list[str]:
     words = [str(request.model)]
     for name, value in request.given().items():
         info = dict(request_fields())[name]
-        option = option_of(info)
+        option = info.option
         if option is None or name == "model":
             continue
         flag = _flags(name, option)[-1] if name == "sizes" else f"{PREFIX}{name.replace('_', '-')}"
@@ -236,14 +237,12 @@ def _size_text(size: Any) -> str:
     return size if plain else json.dumps(size)
 
 
-def _parameter(
-    name: str, info: FieldInfo, option: Option, *, several: bool, section: str
-) -> inspect.Parameter:
+def _parameter(name: str, info: Field, option: Option, *, several: bool, section: str) -> inspect.Parameter:
     kind = plain_type(info.annotation)
     precisions = several and name == "precision"
     text = _SEVERAL_PRECISIONS if precisions else option.help
-    default = option.default or _shown(info.get_default(call_default_factory=True))
-    choices = _choices(info.annotation)
+    default = option.default or _shown(info.default)
+    choices = choices_of(info.annotation)
     shown: dict[str, Any] = {
         "help": f"{text} Default: {default}." if default else text,
         "show_default": False,
@@ -274,17 +273,6 @@ def _flags(name: str, option: Option) -> tuple[str, ...]:
     if any(flag.startswith(PREFIX) for flag in option.flags):
         return option.flags
     return (f"{PREFIX}{name.replace('_', '-')}", *option.flags)
-
-
-def _choices(annotation: Any) -> tuple[str, ...]:
-    origin = get_origin(annotation)
-    if origin is Literal:
-        return tuple(str(item) for item in get_args(annotation))
-    if origin is not None:
-        return next((found for item in get_args(annotation) if (found := _choices(item))), ())
-    if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return tuple(str(item.value) for item in annotation)
-    return ()
 
 
 def _shown(default: Any) -> str:

@@ -11,7 +11,7 @@ from ..client.remote import chosen
 from ..planning.run.schema import RunOptions
 from ..request.sweep import PHASES, RUN
 from .options import NOTHING_FITS, JsonOption, ModelArgument, output_file
-from .output import message, progress, write_json, write_renderable
+from .output import message, progress, write_result
 from .request_options import PREFIX, request_and_others, request_options
 
 EXAMPLES = """\b
@@ -42,7 +42,6 @@ def run(
     with 3 where the job does not fit in memory.
     """
     from ..planning.run.api import run_of
-    from ..planning.run.page import render
 
     if plot is not None:
         from ..planning.run.picture import KINDS, write_picture
@@ -51,16 +50,13 @@ def run(
         check_picture(plot, kinds=KINDS)
     stated = {name: fields.pop(name) for name in RunOptions.model_fields if name in fields}
     request, in_file = request_and_others(model, fields, (PHASES, RUN))
-    of_file = RunOptions.of(in_file.get(RUN) or {}).model_dump(exclude_unset=True)
+    of_file = RunOptions.of(in_file.get(RUN) or {}).given()
     given = {name: value for name, value in stated.items() if value is not None}
     options = RunOptions.of({**of_file, **given}, prefix=PREFIX)
     with progress(f"Predicting {model}"):
         answer = run_of if (server := chosen()) is None else server.run_of
         found = answer(request, options, in_file.get(PHASES))
-    if json_output:
-        write_json(found.to_dict())
-    else:
-        write_renderable(render(found))
+    write_result(found, json_output=json_output)
     if plot is not None:
         write_picture(found, plot)
         message(f"Wrote {plot}")

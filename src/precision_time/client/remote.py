@@ -89,7 +89,7 @@ class Server:
         self, request: Request, options: RunOptions, phases: Sequence[Mapping[str, Any]] | None
     ) -> RunPrediction:
         """`planning.run.api.run_of`, there."""
-        stated = options.model_dump(mode="json", exclude_unset=True)
+        stated = options.given()
         found = self.client.predict_run(self._job(request), phases=phases, **stated)
         return replace(found, request=request.to_dict())
 

@@ -9,8 +9,8 @@ from dataclasses import asdict, fields, replace
 from enum import StrEnum
 from typing import Any, get_type_hints
 
-from ..cost.job import Stack, TimingScope
-from ..cost.stacks import get_stack_profile
+from ..cost.job import TimingScope
+from ..cost.stacks import Stack, get_stack_profile
 from ..parallel.layout import Layout
 from .measurement import Measurement, Quality
 

@@ -11,8 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..cost.job import Stack
-from ..cost.stacks import get_stack_profile
+from ..cost.stacks import Stack, get_stack_profile
 from ..errors import ConfigError, CorpusError
 from ..hardware.catalog import get_device
 from ..parallel.layout import Layout

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ..cost.job import Stack, TimingScope
+from ..cost.job import TimingScope
+from ..cost.stacks import Stack
 from ..errors import CorpusError
 from ..parallel.layout import Layout
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from ..arrays import Ints
+from ..io import packaged_toml
 from .families import family_numbers
 from .measurement import Measurement
 from .splits import Fold, SplitBy, folds_of, group_numbers, grouped_folds, joined_groups, model_group
@@ -136,6 +138,26 @@ def _larger_clusters(most: int, least: int) -> Splitter:
     return split
 
 
+def publisher(item: Measurement) -> str:
+    """The family of sources that a run is from (`data/publishers.toml`); else the source itself."""
+    source = source_name(item)
+    return _publishers().get(source, source)
+
+
+@cache
+def _publishers() -> Mapping[str, str]:
+    families = packaged_toml(__package__, "data/publishers.toml")
+    return {source: name for name, family in families.items() for source in family["sources"]}
+
+
+def _families_of_sources(measurements: Sequence[Measurement], seed: int, folds: int, twins: Ints) -> Folds:
+    """A fold for each family."""
+    del seed, folds, twins
+    names = np.array([publisher(item) for item in measurements])
+    kinds, numbers = np.unique(names, return_inverse=True)
+    return folds_of(numbers.reshape(-1), len(kinds))
+
+
 def _pair(item: Measurement) -> str:
     return f"{model_group(item.model)} on {item.device}"
 
@@ -182,6 +204,12 @@ PROTOCOLS: Mapping[str, Protocol] = {
         title="Unseen sources",
         holds_out="a fifth of the sources (all MLPerf rounds are one), with all their rows",
         splitter=_split_by(SplitBy.SOURCE),
+        group=source_name,
+    ),
+    "publisher": Protocol(
+        title="Unseen families of sources",
+        holds_out="all sources that share code, machines or publisher, a family at a time (publishers.toml)",
+        splitter=_families_of_sources,
         group=source_name,
     ),
     "family": Protocol(

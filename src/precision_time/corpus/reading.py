@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..cost.job import Stack, TimingScope
-from ..cost.stacks import get_stack_profile, usual_variant
+from ..cost.job import TimingScope
+from ..cost.stacks import Stack, get_stack_profile, usual_variant
 from ..errors import ConfigError
 from ..hardware.catalog import get_device
 from ..hardware.device import Device

@@ -24,7 +24,7 @@ from .collectives import (
     sub_torus,
 )
 from .constants import constants
-from .job import Stack
+from .stacks import Stack
 from .traffic import TransformerTraffic
 
 

@@ -17,7 +17,7 @@ from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
 from ..precision.policy import DType
 from ..workload.graph import OpClass, OpGraph
 from .constants import constants, measured
-from .job import JobGroup, Stack
+from .job import JobGroup
 from .recompute import recomputed_shares
 from .roofline import (
     DeviceRates,
@@ -28,6 +28,7 @@ from .roofline import (
     stack_shortfall,
 )
 from .sharding import ShardSpec, StageShares, shard, stage_shares
+from .stacks import Stack
 from .terms import CASTS, HOST_STALL, KERNEL_TERMS, REST, TERM_OF_CLASS
 from .traffic import traffic_of
 

@@ -15,7 +15,8 @@ from ..hardware.device import Cluster
 from ..hardware.nodes import find_node_type
 from ..workload.workload import Workload
 from .constants import constants
-from .job import JobGroup, Stack
+from .job import JobGroup
+from .stacks import Stack
 
 SYNTHETIC = "synthetic"
 _PHOTO, _THUMBNAIL = "photo", "thumbnail"

@@ -28,8 +28,8 @@ from ..precision.policy import DType
 from ..precision.support import computed_as, multiplied_as
 from ..workload.graph import OpClass
 from .constants import constants, measured
-from .job import JobGroup, Stack
-from .stacks import kind_of_stack
+from .job import JobGroup
+from .stacks import Stack, kind_of_stack
 
 CONVOLUTIONS = ("conv_1x1", "conv_3x3", "conv_other")
 UNALIGNED = "grouped_conv_unaligned"

@@ -156,20 +156,24 @@ def fitting(job: Job, frames: Sequence[Frame]) -> list[Pruned]:
         job: What is sought a layout for.
         frames: Candidates; memory grows with their micro batch and shrinks with their recomputation.
     """
-    groups = [
-        group_under(job, frame.layout(frame.batches[0], frame.checkpointing[0]), frame.batches)
-        for frame in frames
-    ]
+    return [_fitting(job, frame) for frame in frames]
+
+
+def _fitting(job: Job, frame: Frame) -> Pruned:
     capacity = job.cluster.device.memory_bytes
-    needed = needed_bytes(groups, [frame.recomputations for frame in frames])
-    least = [_least_modes((each > capacity).tolist()) for each in needed]
-    some = [row for row, frame in enumerate(frames) if frame.layers > 1 and least[row][0] < len(needed[row])]
-    by_layer = needed_bytes([groups[row] for row in some], [_by_layer(frames[row].layers) for row in some])
-    of_layers = dict(zip(some, by_layer, strict=True))
-    return [
-        _pruned(frame, needed[row], least[row], of_layers.get(row), capacity)
-        for row, frame in enumerate(frames)
-    ]
+    first = frame.layout(frame.batches[0], frame.checkpointing[0])
+    group = group_under(job, first, frame.batches)
+
+    def needed_under(modes: Sequence[tuple[Checkpointing, float]]) -> Floats:
+        layouts = (replace(first, checkpointing=mode, checkpointed_share=share) for mode, share in modes)
+        return np.array([needed_bytes(replace(group, layout=layout)) for layout in layouts])
+
+    needed = needed_under(frame.recomputations)
+    least = _least_modes((needed > capacity).tolist())
+    by_layer = None
+    if frame.layers > 1 and least[0] < len(needed):
+        by_layer = needed_under(_by_layer(frame.layers))
+    return _pruned(frame, needed, least, by_layer, capacity)
 
 
 def _by_layer(layers: int) -> list[tuple[Checkpointing, float]]:

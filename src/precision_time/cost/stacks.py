@@ -13,7 +13,6 @@ from ..plugins import left_out, loaded
 from ..precision.catalog import get_policy, known_precisions, known_variants
 from ..precision.policy import PrecisionPolicy
 from .constants import constants
-from .job import Stack
 
 DEFAULT_PROFILE = "pytorch-eager"
 """What a user's own script most likely is."""
@@ -22,6 +21,53 @@ UNFUSED = "math"
 _TUNED = "flash3"
 _PORTABLE = "memory-efficient"
 """What PyTorch runs where FlashAttention does not."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stack:
+    """The software that runs the mathematics."""
+
+    profile: str = "pytorch-eager"
+    """Name of a profile in cost/data/stacks.toml."""
+    framework: str = "pytorch"
+    framework_year: float = 2022.0
+    """When the framework version came out: kernels get faster with the years."""
+    compiler: str = "none"
+    """none, inductor, xla, cudagraphs, torchscript, graph (static-graph frameworks)."""
+    channels_last: bool = False
+    fused_optimizer: bool = False
+    fused_attention: bool = True
+    tuned_attention: bool = False
+    """Fused attention written for the architecture (FlashAttention-3, cuDNN) instead of the portable one."""
+    attention: str = ""
+    """Kernel of fused attention (an entry of cost/data/kernels.toml) where it is known; else by the year."""
+    unpadded_sequences: bool = False
+    """Variable-length kernels skip padding tokens (MLPerf BERT)."""
+    device_containers: bool = False
+    """Every device is in a container of its own: collectives keep one TCP stream to a neighbor."""
+    overlap_gradients: bool = True
+    """Gradients are reduced during the backward pass, not after it."""
+    overlap_parameters: bool = False
+    """ZeRO 1 and 2: new parameters are gathered during the next forward pass."""
+    overlap_tensor: bool = False
+    """Messages of tensor parallelism are cut up and hidden behind the products (user buffers, async TP)."""
+    overlap_experts: bool = False
+    """Interleaved pipelines hide messages of the experts behind another micro batch (combined 1F1B)."""
+    real_input: bool = False
+    """A real input pipeline feeds the step, rather than tensors already in memory."""
+    loader: str = ""
+    """What decodes and augments the samples (cost/data/input.toml); empty where they are in memory."""
+    loader_cores: float = 0.0
+    """Cores of a node that do it; 0 for those of the node type."""
+    fused_kernels: bool = False
+    """Hand-written kernels join what stands between products: bias with GELU, dropout with the residual sum,
+    norms with casts (Megatron, Transformer Engine)."""
+    host_per_layer_s: float = 0.0
+    """Host time per repeated layer and pass through it (forward, backward, recomputation) besides the
+    kernels' launches: modules, hooks, views, random states."""
+    host_per_tensor_s: float = 0.0
+    """Host time per parameter tensor and step that the trainer adds and no kernel hides: hooks,
+    statistics of gradients."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

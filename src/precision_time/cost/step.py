@@ -26,12 +26,13 @@ from .compute import ComputeCosts, compute_costs, first_slowest, kernels_and_hos
 from .constants import constants
 from .data_axis import ParameterPart
 from .input import input_s
-from .job import JobGroup, Stack, TimingScope
+from .job import JobGroup, TimingScope
 from .memory import memory_of, total_bytes
 from .optimizer import MatrixWeights, OptimizerForm, offload_s, optimizer_terms, optimizer_work
 from .overlap import GradientSchedule, fully_exposed, gradient_schedule
 from .roofline import kernel_model_of, product_flops_per_s
 from .sharding import StageShares
+from .stacks import Stack
 from .stragglers import straggler_share
 from .terms import DATA_STALL, EXPOSED_TERMS, HOST_STALL, KERNEL_TERMS, TERMS
 from .traffic import traffic_of
@@ -50,7 +51,7 @@ class StepCosts:
     """Communication on the wire by parallel axis (`communication.AXES`), hidden or not: at least the exposed
     seconds of the axis."""
     facts: Mapping[str, Floats]
-    """Work, traffic and shares that the learned stages read."""
+    """Work, traffic and shares that features are made of."""
     least_s: Floats
     """Seconds below which no step is (`utilization.least_step_s`)."""
 

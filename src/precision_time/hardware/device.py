@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..errors import ConfigError
 
@@ -99,6 +99,11 @@ class Cluster:
                 f"{self.num_devices} devices cannot be spread over {self.num_nodes} nodes: each "
                 f"node needs at least one. To fix: num_nodes <= {self.num_devices}."
             )
+
+    def resized(self, *, num_nodes: int, num_devices: int) -> Cluster:
+        """The same with other counts, its reference as well."""
+        reference = self.reference and self.reference.resized(num_nodes=num_nodes, num_devices=num_devices)
+        return replace(self, num_nodes=num_nodes, num_devices=num_devices, reference=reference)
 
     @property
     def devices_per_node(self) -> float:

@@ -6,7 +6,6 @@ from typing import Any
 
 from ..cost.job import Job
 from ..predict.api import as_request
-from ..predict.page import in_one_line
 from ..predict.prediction import Prediction
 from ..request.request import Request
 from ..request.signature import takes_request_fields
@@ -51,5 +50,5 @@ def config_of_job(
     sizes = None
     if isinstance(request.model, str):
         sizes = decoder_sizes(request.model, request.sizes, request.seq_len)
-    said = () if answer is None else (f"Predicted: {in_one_line(answer)}",)
+    said = () if answer is None else (f"Predicted: {answer.in_one_line()}",)
     return launch_config_of(job, launcher, sizes=sizes, said=said)

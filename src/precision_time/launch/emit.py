@@ -6,13 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
 from ..cost.job import Job
 from ..errors import ConfigError, LayoutError, PrecisionTimeError, UnknownNameError
 from ..request.layout import option_words, said_options
 from ..request.schema import LayoutOptions
-from ..request.validation import config_error
 from . import LAUNCHERS, formats
 from .facts import PLAIN, Facts, facts_of, options_of_facts
 from .table import Launcher, holds, launcher_of
@@ -121,8 +118,6 @@ def layout_of_config(
     facts = facts_of_config(launcher, text)
     try:
         return options_of_facts(facts, num_layers, gpus)
-    except ValidationError as error:
-        raise config_error(error, fields=LayoutOptions.model_fields) from None
     except PrecisionTimeError:
         raise
     except (TypeError, ValueError, ZeroDivisionError) as error:

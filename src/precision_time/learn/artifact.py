@@ -24,16 +24,16 @@ from numpy.typing import NDArray
 from .. import __version__
 from ..array_file import mapped, packed, unpacked
 from ..corpus.measurement import Measurement
-from ..cost.job import Stack
+from ..cost.stacks import Stack
 from ..errors import NotFittedError
 from ..io import read_input, read_input_bytes, write_atomically
 from .calibration.process import Process
 from .intervals import IntervalModel
 from .novelty import RunIndex, TrainingSet
-from .stages import STAGES, StagedCorrection
+from .predictor import Predictor
 from .trees import TreeEnsemble
 
-ARTIFACT_SCHEMA_VERSION = 4
+ARTIFACT_SCHEMA_VERSION = 5
 PREDICTOR_VARIABLE = "PRECISION_TIME_PREDICTOR"
 """Environment variable: folder of the predictor that answers where a request names none."""
 _ARRAYS, _CARD = "predictor.safetensors", "predictor.json"
@@ -44,8 +44,6 @@ _SHOWN_OF_A_RUN = (
     *("measured_step_time_s", "source", "source_ref", "row_id"),
 )
 """Fields of a user's own run that an answer shows beside its stack."""
-_STORED = {stage: "detail" if stage == "local" else stage for stage in STAGES}
-"""Names of the stages in the file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,10 +59,9 @@ class MeasurementIndex:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class TrainedPredictor:
-    """Everything that a prediction needs; one is equal to itself alone, and may be the key of a cache."""
+class TrainedPredictor(Predictor):
+    """Everything that an answer needs; one is equal to itself alone, and may be the key of a cache."""
 
-    correction: StagedCorrection
     intervals: IntervalModel
     measurements: MeasurementIndex
     model_card: Mapping[str, Any]
@@ -90,7 +87,8 @@ class TrainedPredictor:
             "schema": ARTIFACT_SCHEMA_VERSION,
             "package": __version__,
             "arrays": {"file": name, "sha256": digest},
-            "features": list(self.correction.names),
+            "features": list(self.names),
+            "fade": self.fade,
         }
         if not ships:
             stated["shipped_corpus"] = shipped_card()["corpus"]
@@ -103,13 +101,11 @@ class TrainedPredictor:
                 old.unlink(missing_ok=True)
 
     def _to_arrays(self) -> dict[str, NDArray[Any]]:
-        arrays: dict[str, NDArray[Any]] = {}
-        for stage in STAGES:
-            arrays |= self.correction.stages[stage].to_arrays(_STORED[stage])
-        arrays |= self.intervals.to_arrays()
         runs = self.measurements.runs
-        return arrays | {
-            "runs.positions": self.correction.training_set.positions,
+        return {
+            **self.trees.to_arrays("step"),
+            **self.intervals.to_arrays(),
+            "runs.positions": self.training_set.positions,
             "evidence.order": runs.order,
             "evidence.starts": runs.starts,
             "evidence.configurations": runs.configurations,
@@ -205,11 +201,10 @@ def _run_from_dict(stated: Mapping[str, Any]) -> Measurement:
 
 def _assemble(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], origin: str) -> TrainedPredictor:
     return TrainedPredictor(
-        correction=StagedCorrection(
-            names=tuple(card["features"]),
-            stages={stage: TreeEnsemble.from_arrays(arrays, _STORED[stage]) for stage in STAGES},
-            training_set=TrainingSet(positions=arrays["runs.positions"]),
-        ),
+        names=tuple(card["features"]),
+        trees=TreeEnsemble.from_arrays(arrays, "step"),
+        training_set=TrainingSet(positions=arrays["runs.positions"]),
+        fade=card["fade"],
         intervals=IntervalModel.from_arrays(arrays),
         measurements=MeasurementIndex(
             runs=RunIndex(

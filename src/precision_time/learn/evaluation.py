@@ -22,7 +22,7 @@ from ..io import table_cell, write_atomically
 from ..request.schema import ANCHOR_TIMES
 from .artifact import TrainedPredictor, shipped_predictor
 from .metrics import ErrorSummary
-from .serving import predict_step_times
+from .priced import predict_step_times
 
 ADDED_COLUMNS = (
     "measured_step_time_s",

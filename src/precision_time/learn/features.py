@@ -1,4 +1,4 @@
-"""What the learned stages read: one row of numbers per job, the same in training and in serving.
+"""What the trees read: one row of numbers per job, the same in training and in serving.
 
 No feature is the name of a source or of a model: a new job must be able to have every one of them.
 Stack profiles and architecture families enter as indicator columns; a profile that was never
@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Same
-from ..cost.job import JobGroup, Stack, TimingScope
+from ..cost.job import JobGroup, TimingScope
 from ..cost.roofline import KIND, WIDTHS, peak_flops_per_s
-from ..cost.stacks import kind_names, kind_of_stack, suite_names
+from ..cost.stacks import Stack, kind_names, kind_of_stack, suite_names
 from ..cost.step import StepCosts
 from ..hardware.device import Cluster
 from ..parallel.layout import Checkpointing, ContextMethod, Layout, Offload

@@ -1,10 +1,8 @@
 """What of a job is new: how far it is from every measured run, by kind, and which runs are most like it.
 
-A job can be new in its model, its device, its number of devices, its software and its precision. Trees
-repeat their outermost leaf beyond what they have seen, so the correction fades with the distance, and with
-some kinds faster than with others: what was learned of a stack holds for another model, hardly for another
-stack.
-Units and fading are `data/novelty.toml`.
+A job can be new in its model, its device, its number of devices, its software and its precision. The distance
+widens intervals, warns of extrapolation and finds the runs to show; with that of the software the correction
+shrinks. Units and the rate are `data/novelty.toml`.
 """
 
 from __future__ import annotations
@@ -30,8 +28,9 @@ _TOML = packaged_toml(__package__, "data/novelty.toml")
 _CONFIGURATION: Mapping[str, float] = _TOML["configuration"]
 KINDS: tuple[str, ...] = tuple(name for name in _TOML if name != "configuration")
 """What of a job can be new, in the order of the columns of a novelty."""
-_FADE = np.array([_TOML[kind]["fade"] for kind in KINDS])
-_LOCAL_FADE = np.array([_TOML[kind]["local_fade"] for kind in KINDS])
+_SOFTWARE = KINDS.index("software")
+FADE: float = _TOML["software"]["fade"]
+"""Rate at which a correction shrinks with the distance to known software."""
 _WEIGHT = np.array([_TOML[kind]["weight"] for kind in KINDS])
 _DIGITS = 3
 """Positions that agree to so many digits are one."""
@@ -190,24 +189,17 @@ def training_set(jobs: JobTable, rows: Indices) -> TrainingSet:
     return TrainingSet(positions=_distinct(positions_of(jobs)[rows])[0])
 
 
-def shrinkage(novelty: Floats) -> Floats:
-    """Share of the correction that is used, shape (n,): all of it where nothing is new.
+def shrinkage(novelty: Floats, fade: float = FADE) -> Floats:
+    """Share of the correction that is used, shape (n,): all of it where the software is known.
+
+    Args:
+        novelty: Distance to the nearest measured run by kind, shape (n, len(KINDS)).
+        fade: Rate.
 
     >>> shrinkage(np.zeros((1, len(KINDS)))).tolist()
     [1.0]
     """
-    return faded(novelty, _FADE)
-
-
-def local_weight(novelty: Floats) -> Floats:
-    """Weight of the local stage, the rest being that of the three smooth stages, shape (n,)."""
-    return faded(novelty, _LOCAL_FADE)
-
-
-def faded(novelty: Floats, rates: Floats) -> Floats:
-    """Product over the kinds of (1 + distance)^-rate, shape (n,)."""
-    # Summed row by row: the last bit of a matrix product depends on how many jobs are asked together.
-    share: Floats = np.exp(-(np.log1p(novelty) * rates).sum(axis=1))
+    share: Floats = (1.0 + novelty[:, _SOFTWARE]) ** -fade
     return share
 
 

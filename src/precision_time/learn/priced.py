@@ -1,4 +1,4 @@
-"""Jobs priced by the cost model, as tables that the learned stages read: like ones at once, each once."""
+"""Jobs priced by the cost model, as tables that the predictor reads: like ones at once, each once."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ from bisect import bisect_right
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..arrays import Floats, Indices
 from ..cost.job import Job, JobGroup, group_key, group_of_jobs
-from ..cost.step import StepCosts, price
-from .table import JobTable, group_table
-
-if TYPE_CHECKING:
-    from .artifact import TrainedPredictor
+from ..cost.step import StepCosts
+from .predictor import Predictor, Times
+from .table import JobTable, priced_group
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,10 +39,8 @@ class PricedJobs:
 
     groups: tuple[LikeJobs, ...]
     costs: tuple[StepCosts, ...]
-    """By group."""
+    """By group; first those of its jobs, then of smaller ones (`table.priced_group`)."""
     table: JobTable
-    reference: JobTable | None
-    """The same as measured runs are (`on_reference`), if some are not."""
     rows: Indices
     """The row of each job that was given, shape (n,)."""
 
@@ -54,10 +49,16 @@ class PricedJobs:
         """The first row of each group, and the number of all rows."""
         return [0, *accumulate(len(group.batches) for group in self.groups)]
 
-    def like(self, predictor: TrainedPredictor) -> JobTable:
-        """What the learned stages read."""
-        table = self.table if self.reference is None else self.reference
-        return table.select(predictor.correction.names)
+    def times(self, predictor: Predictor, *, coverage: float | Floats) -> Times:
+        """Step times of the jobs that were given.
+
+        Args:
+            predictor: The trained predictor.
+            coverage: Probability that each interval holds, 0..1; one for all or shape (n,).
+        """
+        if isinstance(coverage, float):
+            return predictor.times(self.table, coverage=coverage).take(self.rows)
+        return predictor.times(self.table.take(self.rows), coverage=coverage)
 
     def costs_of(self, job: int) -> StepCosts:
         """The analytical costs of one job alone, arrays of shape (1,)."""
@@ -74,6 +75,17 @@ class PricedJobs:
             facts={},
             least_s=costs.least_s[place : place + 1],
         )
+
+
+def predict_step_times(jobs: Sequence[Job], predictor: Predictor, *, coverage: float | Floats) -> Times:
+    """Step times of many jobs: `Predictor.times` of their table.
+
+    Args:
+        jobs: n jobs; those that differ in their micro batch alone are priced together.
+        predictor: The trained predictor.
+        coverage: Probability that each interval holds, 0..1; one for all or shape (n,).
+    """
+    return price_jobs(jobs).times(predictor, coverage=coverage)
 
 
 def price_jobs(jobs: Sequence[Job]) -> PricedJobs:
@@ -101,33 +113,11 @@ def price_groups(groups: Sequence[LikeJobs], rows: Indices | None = None) -> Pri
         groups: Each with a key of its own.
         rows: Rows of the jobs that are wanted, shape (n,); None for all.
     """
-    tables: list[JobTable] = []
-    references: list[JobTable] = []
-    costs: list[StepCosts] = []
-    for each in groups:
-        costs.append(price(each.group))
-        tables.append(group_table(each.group, costs[-1]))
-        learned_on, reference = tables[-1], on_reference(each.job)
-        if reference is not each.job:
-            as_measured = replace(each, job=reference).group
-            learned_on = group_table(as_measured, price(as_measured))
-        references.append(learned_on)
-    same = all(one is other for one, other in zip(tables, references, strict=True))
+    priced = [priced_group(each.group, each.job) for each in groups]
+    table = JobTable.together([table for _, table in priced])
     return PricedJobs(
         groups=tuple(groups),
-        costs=tuple(costs),
-        table=JobTable.together(tables),
-        reference=None if same else JobTable.together(references),
-        rows=np.arange(sum(len(each.batches) for each in groups)) if rows is None else rows,
+        costs=tuple(costs for costs, _ in priced),
+        table=table,
+        rows=np.arange(len(table)) if rows is None else rows,
     )
-
-
-def on_reference(job: Job) -> Job:
-    """The job as measured runs are: on the catalog's hardware most like its own, stragglers included.
-
-    Itself where it is so already.
-    """
-    cluster = job.cluster.reference
-    if cluster is None:
-        return job if job.stragglers else replace(job, stragglers=True)
-    return replace(job, cluster=cluster, stragglers=True)

@@ -6,10 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Ints
 from ..corpus.jobs import UnsupportedRow, job_of
 from ..corpus.measurement import Measurement
 from ..corpus.splits import configuration_groups, joined_groups
@@ -22,7 +24,7 @@ from .features import INDICATORS, group_features
 
 Floats = NDArray[np.float64]
 
-JOB_ARRAYS = ("features", "analytical_s", "compute_s", "exposed_s")
+JOB_ARRAYS = ("features", "analytical_s", "compute_s", "exposed_s", "least_s")
 """Fields of a JobTable with one row per job."""
 _DIGITS = 9
 _CHUNK = 1000
@@ -34,7 +36,8 @@ class JobTable:
     """Features and analytical seconds of n jobs; arrays are in the order of the jobs given."""
 
     features: Floats
-    """Shape (n, n_features), columns in the order of `names`."""
+    """Shape (n, n_features), columns in the order of `names`; of a job on hardware that nobody measured,
+    those of its proxy (`proxy_of`)."""
     names: tuple[str, ...]
     analytical_s: Floats
     """Step time of the cost model, shape (n,)."""
@@ -42,10 +45,30 @@ class JobTable:
     """Its compute part (kernels, host, optimizer)."""
     exposed_s: Floats
     """Its communication part; compute_s + exposed_s = analytical_s."""
+    least_s: Floats
+    """Seconds below which the device's peak allows no step."""
+    smaller: JobTable | None = None
+    """The same jobs with a half, a quarter ... of the micro batch, m rows; None where nobody asks."""
+    halves: Ints | None = None
+    """Of each job: its rows of `smaller`, -1 where there are no more, shape (n, most of them)."""
 
-    def take(self, rows: NDArray[np.intp] | slice) -> JobTable:
-        """The table of some of the rows."""
-        return replace(self, **{name: getattr(self, name)[rows] for name in JOB_ARRAYS})
+    def __len__(self) -> int:
+        return len(self.analytical_s)
+
+    def take(self, rows: Ints | slice) -> JobTable:
+        """The table of some of the rows, with what is smaller of them."""
+        arrays = {name: getattr(self, name)[rows] for name in JOB_ARRAYS}
+        if self.smaller is None or self.halves is None:
+            return replace(self, **arrays)
+        halves = self.halves[rows]
+        kept, place = np.unique(halves[halves >= 0], return_inverse=True)
+        moved = np.full_like(halves, -1)
+        moved[halves >= 0] = place
+        return replace(self, **arrays, smaller=self.smaller.take(kept), halves=moved)
+
+    def alone(self) -> JobTable:
+        """The table without what is smaller of its jobs."""
+        return replace(self, smaller=None, halves=None)
 
     def twins(self) -> NDArray[np.int64]:
         """The first job with the same features, of each job, shape (n,): no predictor can tell them apart."""
@@ -62,9 +85,24 @@ class JobTable:
             return tables[0]
         if not tables:
             none = np.zeros(0)
-            return cls(features=np.zeros((0, 0)), names=(), analytical_s=none, compute_s=none, exposed_s=none)
-        joined = {name: np.concatenate([getattr(table, name) for table in tables]) for name in JOB_ARRAYS}
-        return cls(names=tables[0].names, **joined)
+            seconds: dict[str, Any] = dict.fromkeys(JOB_ARRAYS[1:], none)
+            return cls(features=np.zeros((0, 0)), names=(), **seconds)
+        joined: dict[str, Any] = {
+            name: np.concatenate([getattr(table, name) for table in tables]) for name in JOB_ARRAYS
+        }
+        smaller = [table.smaller for table in tables if table.smaller is not None]
+        if not smaller:
+            return cls(names=tables[0].names, **joined)
+        width = max(0 if table.halves is None else table.halves.shape[1] for table in tables)
+        halves, first = np.full((len(joined["analytical_s"]), width), -1, dtype=np.intp), 0
+        start = 0
+        for table in tables:
+            if table.smaller is not None and table.halves is not None:
+                rows = np.where(table.halves >= 0, table.halves + first, -1)
+                halves[start : start + len(table), : rows.shape[1]] = rows
+                first += len(table.smaller)
+            start += len(table)
+        return cls(names=tables[0].names, **joined, smaller=cls.together(smaller), halves=halves)
 
     def select(self, names: tuple[str, ...]) -> JobTable:
         """The table with the columns that a predictor was trained with, by name and in its order.
@@ -81,10 +119,36 @@ class JobTable:
         """
         if names == self.names:
             return self
+        smaller = None if self.smaller is None else self.smaller.select(names)
         if not len(self.features):
-            return replace(self, features=np.zeros((0, len(names))), names=names)
+            return replace(self, features=np.zeros((0, len(names))), names=names, smaller=smaller)
         columns = self.features[:, _positions(self.names, names)]
-        return replace(self, features=np.ascontiguousarray(columns), names=names)
+        return replace(self, features=np.ascontiguousarray(columns), names=names, smaller=smaller)
+
+    def opened(self) -> JobTable:
+        """The jobs, and after them the smaller ones, as rows of one table."""
+        return self if self.smaller is None else JobTable.together([self.alone(), self.smaller])
+
+    def folded(self, step_time_s: Floats) -> Floats:
+        """Step times of the jobs, none shorter than those of the smaller ones, shape (n,).
+
+        Args:
+            step_time_s: Of the rows of `opened`, shape (n + m,).
+        """
+        own, smaller = step_time_s[: len(self)], step_time_s[len(self) :]
+        if self.halves is None or not len(smaller):
+            return own
+        longest: Floats = np.maximum(own, np.append(smaller, 0.0)[self.halves].max(axis=1, initial=0.0))
+        return longest
+
+    def of_halves(self, values: Floats) -> Floats:
+        """What is known of the jobs and does not depend on the batch, for the rows of `opened`."""
+        if self.halves is None or self.smaller is None:
+            return values
+        whose = np.zeros(len(self.smaller), dtype=np.intp)
+        rows, places = np.nonzero(self.halves >= 0)
+        whose[self.halves[rows, places]] = rows
+        return np.concatenate([values, values[whose]])
 
 
 @lru_cache(maxsize=16)
@@ -153,8 +217,8 @@ def job_table(jobs: Sequence[Job], progress: Callable[[int], None] | None = None
     groups = groups_of(jobs)
     tables: list[JobTable] = []
     for indices in groups:
-        group = group_of_jobs([jobs[index] for index in indices])
-        tables.append(group_table(group, price(group)))
+        some = [jobs[index] for index in indices]
+        tables.append(priced_group(group_of_jobs(some), some[0])[1])
         if progress:
             progress(len(indices))
     if not tables:
@@ -180,27 +244,91 @@ def groups_of(jobs: Sequence[Job]) -> list[list[int]]:
     return sorted(groups.values(), key=place)
 
 
-def group_table(group: JobGroup, costs: StepCosts) -> JobTable:
-    """Features and analytical seconds of a priced group, in its order.
+def priced_group(group: JobGroup, job: Job) -> tuple[StepCosts, JobTable]:
+    """Costs of a group and its table, both in its order; after the costs of its jobs come the smaller ones'.
 
-    The features of fp16 are those of bf16 where a device multiplies both at one rate: loss scaling and casts
-    are priced, and trees have no more to say of them.
+    The one place where features are made.
+
+    Args:
+        group: Jobs that differ in the micro batch alone.
+        job: One of them.
     """
-    learned = as_bf16(group.precision, group.cluster.device)
-    if learned == group.precision:
-        names, features = group_features(group, costs)
-    else:
-        as_learned = replace(group, precision=learned)
-        names, features = group_features(as_learned, price(as_learned))
+    counts = [1.0] * len(group) if group.counts is None else group.counts.tolist()
+    batches, halves = with_halves(tuple(zip(group.micro_batch_size.tolist(), counts, strict=True)))
+    columns = np.array(batches, dtype=np.float64).T
+    every = replace(
+        group, micro_batch_size=columns[0].copy(), counts=None if group.counts is None else columns[1].copy()
+    )
+    costs = price(every)
+    proxy = proxy_of(job)
+    learned, known = every, costs
+    if proxy is not job:
+        learned = replace(
+            group_of_jobs([proxy]), micro_batch_size=every.micro_batch_size, counts=every.counts
+        )
+        known = price(learned)
+    # The features of fp16 are those of bf16 where a device multiplies both at one rate: loss scaling and
+    # casts are priced, and trees have no more to say of them.
+    precision = as_bf16(learned.precision, learned.cluster.device)
+    if precision != learned.precision:
+        learned = replace(learned, precision=precision)
+        known = price(learned)
+    names, features = group_features(learned, known)
     step_s, compute_s = costs.step_time_s, costs.compute_s
-    return JobTable(
+    table = JobTable(
         # The last digits depend on how many jobs are priced together; trees may split at them.
         features=features.round(_DIGITS),
         names=names,
         analytical_s=step_s,
         compute_s=compute_s,
         exposed_s=step_s - compute_s,
+        least_s=costs.least_s,
     )
+    own, smaller = table.take(slice(len(group))), table.take(slice(len(group), None))
+    return costs, replace(own, smaller=smaller, halves=halves)
+
+
+def proxy_of(job: Job) -> Job:
+    """The job that answers for one on hardware that nobody measured: on the device most like its own.
+
+    With stragglers, as measured runs have them. Itself where it is so already.
+
+    What was learned is read off the proxy; the seconds that it corrects are the job's own, so that physics
+    alone decides what a faster link or memory is worth.
+    """
+    cluster = job.cluster.reference
+    if cluster is None:
+        return job if job.stragglers else replace(job, stragglers=True)
+    return replace(job, cluster=cluster, stragglers=True)
+
+
+@lru_cache(maxsize=1024)
+def with_halves(batches: tuple[tuple[float, float], ...]) -> tuple[tuple[tuple[float, float], ...], Ints]:
+    """Micro batches followed by their halves, quarters ... as long as those are whole, each once.
+
+    Each with the number of micro batches of a step, which its smaller ones have too.
+
+    Returns:
+        All of them; and of each given one its smaller ones, counted from the first that was not given and -1
+        where there are no more, shape (n, most of them).
+
+    >>> batches, halves = with_halves(((12.0, 1), (2.0, 1)))
+    >>> [size for size, _ in batches], halves.tolist()
+    ([12.0, 2.0, 6.0, 3.0, 1.0], [[0, 1], [2, -1]])
+    """
+    chains: list[list[tuple[float, float]]] = []
+    for size, count in batches:
+        chain: list[tuple[float, float]] = []
+        while (size := size / 2.0) >= 1.0 and size.is_integer():
+            chain.append((size, count))
+        chains.append(chain)
+    places = {
+        pair: place for place, pair in enumerate(dict.fromkeys(pair for each in chains for pair in each))
+    }
+    halves = np.full((len(batches), max(map(len, chains), default=0)), -1, dtype=np.intp)
+    for row, chain in enumerate(chains):
+        halves[row, : len(chain)] = [places[pair] for pair in chain]
+    return (*batches, *places), halves
 
 
 def measured_table(

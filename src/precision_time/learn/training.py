@@ -24,21 +24,14 @@ from ..corpus.store import corpus_fingerprint, load_corpus
 from ..errors import required_module
 from ..executor import Executor
 from .artifact import MeasurementIndex, TrainedPredictor
+from .boosting import DEFAULT_SETTINGS, BoosterSettings, fewer_trees, fit_scale
 from .calibration.fitting import Block, blocks_of, fit_process
 from .calibration.places import Places, places_of
 from .calibration.process import Process
 from .intervals import CLASSES, IntervalModel, fit_growth, fit_quantiles, novel_share
 from .metrics import summarize
 from .novelty import KINDS, run_index
-from .stages import (
-    DEFAULT_SETTINGS,
-    BoosterSettings,
-    ByStage,
-    StagedCorrection,
-    fewer_trees,
-    fit_scale,
-    fit_stages,
-)
+from .predictor import Predictor, Times, fit_predictor
 from .table import MeasuredTable, measured_table
 
 Floats = NDArray[np.float64]
@@ -143,11 +136,13 @@ def train(
         }
     progress("fitting on everything")
     everything = np.arange(len(table))
-    correction = fit_stages(table, everything, weights, table.groups(), settings=settings, seed=seed)
+    fitted = fit_predictor(table, everything, weights, settings["step"], seed=seed)
     intervals = fit_intervals(table, held_out, weights, settings, seed)
     progress("likeness of errors")
     predictor = TrainedPredictor(
-        correction=correction,
+        names=fitted.names,
+        trees=fitted.trees,
+        training_set=fitted.training_set,
         intervals=intervals,
         measurements=MeasurementIndex(
             runs=run_index(table.jobs, everything),
@@ -155,7 +150,7 @@ def train(
             predicted_s=held_out["configuration"].step_time_s,
             own={item.row_id: item for item in table.measurements if item.row_id < 0},
         ),
-        model_card=_model_card(table, correction, settings, seed) | {"held_out": scores_of(table, held_out)},
+        model_card=_model_card(table, fitted, settings, seed) | {"held_out": scores_of(table, held_out)},
         process=error_process(table, held_out, intervals, seed=seed),
     )
     return TrainingResult(predictor=predictor, table=table, held_out=held_out)
@@ -186,49 +181,47 @@ def cross_validate(
     """
     parts = PROTOCOLS[protocol].split(table.measurements, seed, folds, table.jobs.twins())
     progress(f"held out by {protocol}")
-    answers = out_of_fold_by_stage(
-        table, parts, weights=weights, groups=table.groups(), settings=settings, seed=seed, map_fn=map_fn
-    )
+    answers = out_of_fold(table, parts, weights=weights, settings=settings["step"], seed=seed, map_fn=map_fn)
     predicted, share = np.full((2, len(table)), np.nan)
     novelty = np.full((len(table), len(KINDS)), np.nan)
     fold_of = np.full(len(table), -1, dtype=np.intp)
     for index, (part, answer) in enumerate(zip(parts, answers, strict=True)):
         progress(f"held out by {protocol}, fold {index + 1} of {len(parts)}")
-        predicted[part.test] = answer.corrected.step_time_s
-        novelty[part.test] = answer.corrected.novelty
-        share[part.test] = answer.corrected.exposed_s / answer.corrected.step_time_s
+        predicted[part.test] = answer.step_time_s
+        novelty[part.test] = answer.distance
+        share[part.test] = answer.exposed_s / answer.step_time_s
         fold_of[part.test] = index
     return OutOfFold(step_time_s=predicted, folds=fold_of, novelty=novelty, exposed_share=share)
 
 
-def out_of_fold_by_stage(
+def out_of_fold(
     table: MeasuredTable,
     folds: Sequence[Fold],
     *,
     weights: Floats,
-    groups: NDArray[Any],
-    settings: Mapping[str, BoosterSettings],
+    settings: BoosterSettings,
     seed: int,
     map_fn: Executor = map,
-) -> Iterable[ByStage]:
-    """What the stages predict for the test rows of each fold, in the order of the folds.
+) -> Iterable[Times]:
+    """What is answered for the test rows of each fold, in the order of the folds.
 
     Args:
         table: Measured jobs.
         folds: Training and test rows.
         weights: Evidence of each row of the table, shape (n,).
-        groups: Group of each row of the table: rows of one group stay together in the inner folds.
-        settings: LightGBM settings per stage.
-        seed: Of boosters and inner folds.
+        settings: LightGBM settings.
+        seed: Of boosters.
         map_fn: What runs the folds: `map`, a pool of processes, a cluster. The answers are the same.
     """
     bare = replace(table, measurements=())
-    options: dict[str, Any] = {"weights": weights, "groups": groups, "settings": settings, "seed": seed}
-    return map_fn(partial(_fit_fold, bare, **options), folds)
+    return map_fn(partial(_fit_fold, bare, weights=weights, settings=settings, seed=seed), folds)
 
 
-def _fit_fold(table: MeasuredTable, fold: Fold, **options: Any) -> ByStage:
-    return fit_stages(table, fold.train, **options).by_stage(table.jobs.take(fold.test))
+def _fit_fold(
+    table: MeasuredTable, fold: Fold, *, weights: Floats, settings: BoosterSettings, seed: int
+) -> Times:
+    fitted = fit_predictor(table, fold.train, weights, settings, seed=seed)
+    return fitted.times(table.jobs.take(fold.test))
 
 
 def fit_intervals(
@@ -324,7 +317,7 @@ def row_weights(table: MeasuredTable) -> Floats:
 
 
 def _model_card(
-    table: MeasuredTable, correction: StagedCorrection, settings: Mapping[str, BoosterSettings], seed: int
+    table: MeasuredTable, fitted: Predictor, settings: Mapping[str, BoosterSettings], seed: int
 ) -> dict[str, Any]:
     return {
         "seed": seed,
@@ -333,5 +326,5 @@ def _model_card(
         "settings": {stage: asdict(item) for stage, item in settings.items()},
         "devices": sorted({item.device for item in table.measurements}),
         "rejected": dict(table.rejected.most_common()),
-        "num_features": len(correction.names),
+        "num_features": len(fitted.names),
     }

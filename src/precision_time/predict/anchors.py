@@ -19,7 +19,7 @@ from ..cost.roofline import peak_flops_per_s
 from ..errors import ConfigError, PrecisionTimeError
 from ..learn.artifact import TrainedPredictor
 from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration, places_of_times
-from ..learn.serving import predict_step_times
+from ..learn.priced import predict_step_times
 from ..precision.lowering import IS_PRODUCT, lower
 from ..precision.policy import DType
 from ..request.request import Request

@@ -22,9 +22,7 @@ from ..cost.terms import DATA_STALL, EXPOSED_TERMS, HOST_STALL, METHOD_TERMS, TE
 from ..diagnostics import Diagnostics, Severity
 from ..errors import ConfigError, PrecisionTimeError
 from ..learn.artifact import TrainedPredictor, chosen_predictor
-from ..learn.bounds import forget_bounds
 from ..learn.priced import LikeJobs, price_groups
-from ..learn.serving import bounded_times
 from ..request.batch import tokens_per_sample
 from ..request.batches import SharedJob, jobs_at_batches
 from ..request.fields import plain_type
@@ -160,10 +158,9 @@ class _Answers:
             )
         like = [LikeJobs(job=job, key=key, batches=tuple(known)) for key, (job, known) in alike.items()]
         starts = dict(zip(alike, accumulate((len(one.batches) for one in like), initial=0), strict=False))
-        forget_bounds()
         priced = price_groups(like, np.concatenate([np.array(own) + starts[key] for key, own in asked]))
         coverages = np.repeat([each.request.coverage for each in groups], [len(own) for _, own in asked])
-        times = bounded_times(priced, predictor, coverage=coverages)
+        times = priced.times(predictor, coverage=coverages)
         costs = dict(zip(alike, priced.costs, strict=True))
         end = 0
         for each, (key, own) in zip(groups, asked, strict=True):
@@ -172,9 +169,9 @@ class _Answers:
                 step_time_s=times.step_time_s[here],
                 low_s=times.low_s[here],
                 high_s=times.high_s[here],
-                compute_s=times.corrected.compute_s[here],
-                exposed_s=times.corrected.exposed_s[here],
-                novelty=times.corrected.novelty[here],
+                compute_s=times.compute_s[here],
+                exposed_s=times.exposed_s[here],
+                novelty=times.distance[here],
                 terms={name: seconds[own] for name, seconds in costs[key].terms.items()},
             )
             self._set(each.rows, _figures_of(each, found, predictor))

@@ -16,8 +16,8 @@ from ..request.signature import takes_request_fields
 from ..request.sweep import ALL, combinations_of
 from .anchors import check_precision_named
 from .api import predict_each
-from .prediction import Prediction
-from .predictions import Predictions, Skipped, plain_fields
+from .prediction import Prediction, Skipped
+from .predictions import Predictions, plain_fields
 
 if TYPE_CHECKING:
     from .streaming import Swept

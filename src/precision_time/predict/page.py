@@ -7,20 +7,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..cost.terms import TERMS
 from ..diagnostics import LAYOUT_CHOSEN, OWN_PREDICTOR, Diagnostic, Severity
-from ..rendering import TEXT_WIDTH, format_field, grouped, in_words, new_table, plain_text
-from ..units import GIBI, format_bytes, format_duration, format_si
-from .prediction import NearestMeasurement, Prediction
+from ..render.blocks import GAP, TEXT_WIDTH, Bars, Block, Text, Tone, warnings
+from ..render.table import Table
+from ..units import (
+    GIBI,
+    format_bytes,
+    format_duration,
+    format_field,
+    format_range,
+    format_si,
+    grouped,
+    plain_name,
+)
 
 if TYPE_CHECKING:
-    from rich.console import Group
-    from rich.table import Table
-
+    from .prediction import NearestMeasurement, Prediction
     from .what_matters import Alternative
 
-_MAX_BAR_CELLS, _MIN_BAR_CELLS = 16, 5
-_NAME_CELLS, _DURATION_CELLS = 20, 16
-"""Space that the name of a term and a duration beside its bar need [characters]."""
+_COLORS = {plain_name(term.name): term.color for term in TERMS}
 _SHOWN_ALONE, _SHOWN_EACH, _MOST_RUNS = 5, 2, 5
 _ALWAYS_TOLD = (LAYOUT_CHOSEN, "method", "lengths")
 """Codes of assumptions that say what an answer is the sum of."""
@@ -36,19 +42,6 @@ _LEFT_OUT = "evaluation, checkpoints and start-up not included"
 _WORDS = ("step time", "interval", "throughput", "MFU", "memory per device", "stack", "nearest measurements",
           "assumed", "wire")  # fmt: skip
 """Of the glossary, that every page uses."""
-
-
-def to_text(predictions: Sequence[Prediction], *, width: int = TEXT_WIDTH) -> str:
-    """`render` as plain text without colors, with the assumptions that matter.
-
-    Args:
-        predictions: One or more answers to show side by side.
-        width: Columns of the page [characters].
-    """
-    from .what_matters import what_matters
-
-    matters = what_matters(leading(predictions))
-    return plain_text(render(predictions, width=width, matters=matters), width=width)
 
 
 def in_one_line(prediction: Prediction) -> str:
@@ -67,71 +60,93 @@ def leading(predictions: Sequence[Prediction]) -> Prediction:
     return max(fitting or predictions, key=lambda prediction: prediction.throughput)
 
 
-def render(
+def blocks_of(
     predictions: Sequence[Prediction],
     *,
-    width: int = TEXT_WIDTH,
     matters: Sequence[Alternative] = (),
     why: bool = False,
     definitions: Mapping[str, str] | None = None,
-) -> Group:
+) -> Iterator[Block]:
     """One page about `predictions`, which differ in precision or anything else.
 
     Args:
         predictions: At least one; their order is kept.
-        width: Columns of the page: bars are left out where they would not fit.
         matters: Assumptions of the `leading` one, those that matter most first.
         why: Everything that the answer assumes and rests on, rather than what matters most of it.
         definitions: Words to their definitions, of which those on the page are explained.
-
-    Returns:
-        A rich renderable.
     """
-    from rich.console import Group
-    from rich.text import Text
-
     labels = labels_of(predictions)
-    parts: list[Any] = [Text(line, style="bold") for line in answer_lines(predictions, labels)]
-    parts += [Text(headline(predictions), style="dim"), ""]
+    yield from (Text(line, Tone.LEAD) for line in answer_lines(predictions, labels))
+    yield from (Text(headline(predictions), Tone.SOFT), GAP)
     if len(predictions) > 1:
-        parts += [_summary_table(predictions, labels), ""]
-    parts += [_terms_table(predictions, labels, width, every=why), ""]
+        yield from (_summary_table(predictions, labels), GAP)
+    yield from (bars_of(predictions, every=why), GAP)
     if why:
         if any(prediction.link_seconds for prediction in predictions):
-            parts += [_links_table(predictions, labels), ""]
-        parts += [_memory_table(predictions, labels), ""]
-    parts += _assumptions(predictions, labels, matters, why)
-    parts += _evidence(predictions, labels, why)
-    warnings = _shared_lines(predictions, labels, Severity.WARNING, without=(*_ABOUT_EVIDENCE, _ABOUT_MEMORY))
-    parts += [Text(f"Warning: {line}", style="yellow") for line in warnings]
+            yield from (_links_table(predictions, labels), GAP)
+        yield from (_memory_table(predictions, labels), GAP)
+    yield from _assumptions(predictions, labels, matters, why)
+    yield from _evidence(predictions, labels, why)
+    yield from warnings(
+        _shared_lines(predictions, labels, Severity.WARNING, without=(*_ABOUT_EVIDENCE, _ABOUT_MEMORY))
+    )
     if why and definitions:
-        parts += ["", _definitions_table(predictions, definitions)]
-    return Group(*parts)
+        yield from (GAP, _definitions_table(predictions, definitions))
 
 
-def render_explanation(explanation: Mapping[str, Any]) -> Group:
+def notebook_of(predictions: Sequence[Prediction]) -> Iterator[Block]:
+    """The answer in a sentence, figures, bars of the terms on one scale."""
+    first, *more = answer_lines(predictions, labels_of(predictions))
+    yield Text(first, Tone.LEAD)
+    yield from map(Text, more)
+    yield Text(headline(predictions), Tone.SOFT)
+    yield bars_of(predictions)
+
+
+def bars_of(predictions: Sequence[Prediction], *, every: bool = False) -> Bars:
+    """Where the time of each goes, with its interval."""
+    terms = shown_terms(predictions, every=every)
+    labels = labels_of(predictions)
+    rows = (
+        (
+            label,
+            format_duration(each.step_time_s),
+            format_range(each.interval.low_s, each.interval.high_s),
+            _throughput(each),
+            format_bytes(each.memory_bytes_per_device) + ("" if each.fits else " does not fit"),
+        )
+        for each, label in zip(predictions, labels, strict=True)
+    )
+    return Bars(
+        title="where the time goes",
+        labels=tuple(labels),
+        parts={name: tuple(values) for name, values in terms.items()},
+        colors=_COLORS,
+        ranges=tuple((each.interval.low_s, each.interval.high_s) for each in predictions),
+        range_title=f"{predictions[0].interval.coverage:.0%} interval",
+        about=headline(predictions),
+        figures=Table(columns=("precision", "step", "interval", "throughput", "memory"), rows=tuple(rows)),
+    )
+
+
+def explanation_blocks(explanation: Mapping[str, Any]) -> Iterator[Block]:
     """One page about what a precision policy changes in a model.
 
     Args:
         explanation: `Explanation.to_dict()`: figures of the whole step, and `rows` per op class.
     """
-    from rich.console import Group
-    from rich.text import Text
-
-    title = "{model} at {precision} on one {device}, batch {batch_size:g}".format(**explanation)
+    yield Text(
+        "{model} at {precision} on one {device}, batch {batch_size:g}".format(**explanation), Tone.LEAD
+    )
     told = ("model", "precision", "device", "batch_size", "rows", "operators", "own_rules", "warnings")
-    parts: list[Any] = [Text(title, style="bold")]
-    parts += [
-        Text(f"{_header(name)}: {format_field(name, value)}")
-        for name, value in explanation.items()
-        if name not in told
-    ]
-    parts += ["", _rows_table(explanation["rows"])]
+    for name, value in explanation.items():
+        if name not in told:
+            yield Text(f"{_header(name)}: {format_field(name, value)}")
+    yield from (GAP, _rows_table(explanation["rows"]))
     if explanation["own_rules"]:
         operators = [{"operator": name, "dtype": dtype} for name, dtype in explanation["operators"].items()]
-        parts += ["", _rows_table(operators)]
-    parts += [Text(f"Warning: {line}", style="yellow") for line in explanation["warnings"]]
-    return Group(*parts)
+        yield from (GAP, _rows_table(operators))
+    yield from warnings(explanation["warnings"])
 
 
 def answer_lines(predictions: Sequence[Prediction], labels: Sequence[str]) -> Iterator[str]:
@@ -172,7 +187,7 @@ def _length(prediction: Prediction) -> Iterator[str]:
         return
     epoch = steps == prediction.steps_per_epoch
     what, left_out = ("An epoch", "") if epoch else ("The run", f"; {_LEFT_OUT}")
-    within = f" ({range_of(interval.low_s, interval.high_s)})" if interval is not None else ""
+    within = f" ({format_range(interval.low_s, interval.high_s)})" if interval is not None else ""
     hours = prediction.device_hours
     devices = f", {grouped(hours)} device-hours" if hours is not None and hours >= 1.0 else ""
     yield f"{what} of {steps:,} steps takes {format_duration(total_s)}{within}{devices}{left_out}."
@@ -180,19 +195,7 @@ def _length(prediction: Prediction) -> Iterator[str]:
 
 def _interval(prediction: Prediction) -> str:
     interval = prediction.interval
-    return f"{interval.coverage:.0%} interval {range_of(interval.low_s, interval.high_s)}"
-
-
-def range_of(low_s: float, high_s: float) -> str:
-    """Two durations, their unit once where they share it.
-
-    >>> range_of(0.162, 0.267), range_of(0.9, 1.2)
-    ('162 - 267 ms', '900 ms - 1.2 s')
-    """
-    low, high = format_duration(low_s), format_duration(high_s)
-    number, _, unit = low.partition(" ")
-    shared = " " not in unit and unit == high.partition(" ")[2]
-    return f"{number} - {high}" if shared else f"{low} - {high}"
+    return f"{interval.coverage:.0%} interval {format_range(interval.low_s, interval.high_s)}"
 
 
 def _throughput(prediction: Prediction) -> str:
@@ -236,27 +239,25 @@ def _label(value: str | float) -> str:
 def _summary_table(predictions: Sequence[Prediction], labels: Sequence[str]) -> Table:
     coverages = {prediction.interval.coverage for prediction in predictions}
     interval = f"{coverages.pop():.0%} interval" if len(coverages) == 1 else "interval"
-    table = new_table("precision", ">step time", f">{interval}", ">throughput", ">MFU", ">memory per device")
-    with_epoch = any(prediction.epoch_time_s is not None for prediction in predictions)
-    with_total = any(prediction.total_time_s is not None for prediction in predictions)
-    for title, wanted in (("epoch", with_epoch), ("run", with_total)):
-        if wanted:
-            table.add_column(title, justify="right")
-    for prediction, label in zip(predictions, labels, strict=True):
-        cells = [
+    totals = {
+        title: [getattr(prediction, name) for prediction in predictions]
+        for title, name in ((">epoch", "epoch_time_s"), (">run", "total_time_s"))
+    }
+    totals = {title: values for title, values in totals.items() if any(value is not None for value in values)}
+    rows = [
+        (
             label,
             format_duration(prediction.step_time_s),
-            range_of(prediction.interval.low_s, prediction.interval.high_s),
+            format_range(prediction.interval.low_s, prediction.interval.high_s),
             _throughput(prediction),
             "-" if prediction.mfu is None else f"{prediction.mfu:.1%}",
             f"{format_bytes(prediction.memory_bytes_per_device)}{'' if prediction.fits else ' does not fit'}",
-        ]
-        if with_epoch:
-            cells.append(_optional_duration(prediction.epoch_time_s))
-        if with_total:
-            cells.append(_optional_duration(prediction.total_time_s))
-        table.add_row(*cells)
-    return table
+            *(_optional_duration(values[place]) for values in totals.values()),
+        )
+        for place, (prediction, label) in enumerate(zip(predictions, labels, strict=True))
+    ]
+    columns = ("precision", ">step time", f">{interval}", ">throughput", ">MFU", ">memory per device")
+    return Table(columns=(*columns, *totals), rows=tuple(rows))
 
 
 def shown_terms(predictions: Sequence[Prediction], *, every: bool = False) -> dict[str, list[float]]:
@@ -275,87 +276,61 @@ def shown_terms(predictions: Sequence[Prediction], *, every: bool = False) -> di
     }
     large = [name for name, share in shares.items() if share >= _SMALL_SHARE or (every and share > 0.0)]
     large.sort(key=lambda name: -shares[name])
-    shown = {in_words(name): rows[name] for name in large}
+    shown = {plain_name(name): rows[name] for name in large}
     rest = [values for name, values in rows.items() if name not in large and any(values)]
     if rest:
         shown["other"] = [sum(column) for column in zip(*rest, strict=True)]
     return shown
 
 
-def _terms_table(
-    predictions: Sequence[Prediction], labels: Sequence[str], width: int, *, every: bool
-) -> Table:
-    """Terms as rows, predictions as columns; bars share one scale, the longest step."""
-    alone = len(predictions) == 1
-    space = (width - _NAME_CELLS) // len(predictions) - _DURATION_CELLS
-    cells = min(space, _MAX_BAR_CELLS) if space >= _MIN_BAR_CELLS else 0
-    longest_s = max(prediction.step_time_s for prediction in predictions)
-    table = new_table("where the time goes")
-    for label in labels:
-        table.add_column("time" if alone else label, justify="right")
-        if cells:
-            table.add_column("", min_width=cells, no_wrap=True)
-    for name, values in shown_terms(predictions, every=every).items():
-        row = (text for value in values for text in _term_texts(value, longest_s, cells=cells, share=alone))
-        table.add_row(name, *row)
-    return table
-
-
-def _term_texts(value_s: float, longest_s: float, *, cells: int, share: bool) -> Iterator[str]:
-    """A term's duration and a bar of up to `cells` cells, which ends in its share of the step if wanted."""
-    yield format_duration(value_s) if value_s else "-"
-    if cells:
-        fraction = max(value_s, 0.0) / longest_s if longest_s > 0 else 0.0
-        bar = "█" * round(cells * fraction)
-        yield f"{bar} {fraction:.0%}" if share else bar
-
-
 def _links_table(predictions: Sequence[Prediction], labels: Sequence[str]) -> Table:
     """Communication by axis: what the computation does not hide, of what the links take."""
     headers = [">exposed, of all"] if len(predictions) == 1 else [f">{label}" for label in labels]
-    table = new_table("communication", *headers)
-    for axis in dict.fromkeys(axis for prediction in predictions for axis in prediction.link_seconds):
-        cells = [
-            f"{format_duration(prediction.terms.get(f'{axis}_exposed_s', 0.0))} exposed of "
-            f"{format_duration(prediction.link_seconds[axis])}"
-            if axis in prediction.link_seconds
-            else "-"
-            for prediction in predictions
-        ]
-        table.add_row(in_words(axis), *cells)
-    return table
+    rows = (
+        (
+            plain_name(axis),
+            *(
+                f"{format_duration(prediction.terms.get(f'{axis}_exposed_s', 0.0))} exposed of "
+                f"{format_duration(prediction.link_seconds[axis])}"
+                if axis in prediction.link_seconds
+                else "-"
+                for prediction in predictions
+            ),
+        )
+        for axis in dict.fromkeys(axis for prediction in predictions for axis in prediction.link_seconds)
+    )
+    return Table(columns=("communication", *headers), rows=tuple(rows))
 
 
 def _memory_table(predictions: Sequence[Prediction], labels: Sequence[str]) -> Table:
     headers = [">per device"] if len(predictions) == 1 else [f">{label}" for label in labels]
-    table = new_table("where the memory goes", *headers)
-    for name in dict.fromkeys(name for prediction in predictions for name in prediction.memory_terms):
-        values = [prediction.memory_terms.get(name, 0.0) for prediction in predictions]
-        if any(values):
-            table.add_row(in_words(name), *(format_bytes(value) if value else "-" for value in values))
-    return table
+    names = dict.fromkeys(name for prediction in predictions for name in prediction.memory_terms)
+    each = {name: [prediction.memory_terms.get(name, 0.0) for prediction in predictions] for name in names}
+    rows = (
+        (plain_name(name), *(format_bytes(value) if value else "-" for value in values))
+        for name, values in each.items()
+        if any(values)
+    )
+    return Table(columns=("where the memory goes", *headers), rows=tuple(rows))
 
 
 def _assumptions(
     predictions: Sequence[Prediction], labels: Sequence[str], matters: Sequence[Alternative], why: bool
-) -> Iterator[Any]:
+) -> Iterator[Block]:
     """What was assumed: what matters most with its alternatives, or all of it."""
-    from rich.text import Text
-
     lines = list(_shared_lines(predictions, labels, Severity.ASSUMPTION))
     most = matters if why else _most(matters)
     if most:
-        yield _alternatives_table(predictions, labels, most)
-        yield ""
+        yield from (_alternatives_table(predictions, labels, most), GAP)
     # What the answer is the sum of, and a layout that was chosen, are told whatever else was assumed.
     told = list(_shared_lines(predictions, labels, Severity.ASSUMPTION, only=_ALWAYS_TOLD))
     shown = lines if why else told if most else list(dict.fromkeys([*told, *lines]))[:_MOST_ASSUMPTIONS]
     for line in shown:
         yield Text(f"Assumed: {line}")
     if len(lines) > len(shown):
-        yield Text(f"{len(lines)} values were assumed; --why shows all of them.", style="dim")
+        yield Text(f"{len(lines)} values were assumed; --why shows all of them.", Tone.SOFT)
     if lines:
-        yield ""
+        yield GAP
 
 
 def _most(matters: Sequence[Alternative]) -> list[Alternative]:
@@ -372,30 +347,29 @@ def _alternatives_table(
     unit = best.throughput_unit.removesuffix("/s").removesuffix("s")
     whose = f" ({labels[list(predictions).index(best)]})" if len(predictions) > 1 else ""
     memory = [">memory"] if any(each.memory for each in alternatives) else []
-    table = new_table("assumed, most important first", "otherwise", f">time per {unit}{whose}", *memory)
-    for each in alternatives:
-        cells = (each.assumed, f"{each.words} ({each.option})", each.change, each.memory or "-")
-        table.add_row(*cells[: 3 + len(memory)])
-    return table
+    columns = ("assumed, most important first", "otherwise", f">time per {unit}{whose}", *memory)
+    rows = (
+        (each.assumed, f"{each.words} ({each.option})", each.change, each.memory or "-")[: len(columns)]
+        for each in alternatives
+    )
+    return Table(columns=columns, rows=tuple(rows))
 
 
-def _evidence(predictions: Sequence[Prediction], labels: Sequence[str], why: bool) -> Iterator[Any]:
+def _evidence(predictions: Sequence[Prediction], labels: Sequence[str], why: bool) -> Iterator[Block]:
     """The most similar measured runs, and how far they are."""
-    from rich.text import Text
-
     runs = _nearest(predictions, every=why)
     near = [run for run in runs if run.similarity >= _NEAR]
     if not near:
         yield Text("No measured run is near this job." + (" The nearest:" if runs else ""))
     if runs:
         shown = runs if why else near or runs[:1]
-        yield from (_measurements_table(predictions, shown, why), "")
+        yield from (_measurements_table(predictions, shown, why), GAP)
         refs = dict.fromkeys(f"{run.source}: {run.source_ref}" for run in shown if why)
-        yield from (Text(ref, style="dim") for ref in refs)
+        yield from (Text(ref, Tone.SOFT) for ref in refs)
     # Where runs are near, their table says how they differ.
     told = _ABOUT_EVIDENCE if why or not near else _ABOUT_EVIDENCE[1:]
     lines = _shared_lines(predictions, labels, Severity.WARNING, only=told)
-    yield from (Text(line, style="yellow") for line in lines)
+    yield from (Text(line, Tone.WARNING) for line in lines)
 
 
 def _nearest(predictions: Sequence[Prediction], *, every: bool) -> list[NearestMeasurement]:
@@ -422,19 +396,21 @@ def _nearest(predictions: Sequence[Prediction], *, every: bool) -> list[NearestM
 def _measurements_table(
     predictions: Sequence[Prediction], runs: Sequence[NearestMeasurement], why: bool
 ) -> Table:
-    headers = ["nearest measurements", "how it differs", ">measured", ">predicted", "source"]
-    table = new_table(*headers, *([">similarity"] if why else []))
-    for run in runs:
-        cells = [
+    columns = ("nearest measurements", "how it differs", ">measured", ">predicted", "source", ">similarity")
+    rows = (
+        (
             f"{run.model}, {run.gpus} x {run.device}, {run.precision}"
             + (" (precision inferred)" if run.precision_inferred else ""),
             distance_in_words(run, predictions),
             format_duration(run.measured_step_time_s),
             format_duration(run.predicted_step_time_s),
             run.source,
-        ]
-        table.add_row(*cells, *([f"{run.similarity:.2f}"] if why else []))
-    return table
+            f"{run.similarity:.2f}",
+        )
+        for run in runs
+    )
+    count = len(columns) - (not why)
+    return Table(columns=columns[:count], rows=tuple(row[:count] for row in rows))
 
 
 def distance_in_words(run: NearestMeasurement, predictions: Sequence[Prediction]) -> str:
@@ -464,12 +440,15 @@ _DIFFERENCES = {
 def _definitions_table(predictions: Sequence[Prediction], definitions: Mapping[str, str]) -> Table:
     """One line for each word of the page that has a definition."""
     terms = [*shown_terms(predictions, every=True)]
-    memory = [in_words(name) for each in predictions for name in each.memory_terms if each.memory_terms[name]]
-    table = new_table("word", "what it means")
-    for word in dict.fromkeys([*_WORDS, *terms, *memory]):
-        if word in definitions:
-            table.add_row(word, _first_sentence(definitions[word]))
-    return table
+    memory = [
+        plain_name(name) for each in predictions for name in each.memory_terms if each.memory_terms[name]
+    ]
+    rows = (
+        (word, _first_sentence(definitions[word]))
+        for word in dict.fromkeys([*_WORDS, *terms, *memory])
+        if word in definitions
+    )
+    return Table(columns=("word", "what it means"), rows=tuple(rows))
 
 
 def _first_sentence(markdown: str) -> str:
@@ -506,14 +485,14 @@ def _shared_lines(
 def _rows_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     columns = list(dict.fromkeys(name for row in rows for name in row))
     numeric = {name for name in columns if all(isinstance(row.get(name, 0), (int, float)) for row in rows)}
-    table = new_table(*(f"{'>' if name in numeric else ''}{_header(name)}" for name in columns))
-    for row in rows:
-        table.add_row(*(format_field(name, row.get(name)) for name in columns))
-    return table
+    return Table(
+        columns=tuple(f"{'>' if name in numeric else ''}{_header(name)}" for name in columns),
+        rows=tuple(tuple(format_field(name, row.get(name)) for name in columns) for row in rows),
+    )
 
 
 def _header(name: str) -> str:
-    return in_words(name) if name.endswith("time_s") else name.replace("_", " ")
+    return plain_name(name) if name.endswith("time_s") else name.replace("_", " ")
 
 
 def _optional_duration(seconds: float | None) -> str:

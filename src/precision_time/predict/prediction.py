@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ..diagnostics import Diagnostic, Severity, texts_of
-from ..plain import from_plain
+from ..render.blocks import TEXT_WIDTH, Block
+from ..render.result import Result
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +43,16 @@ class NearestMeasurement:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Prediction:
+class Skipped:
+    """A request that has no answer."""
+
+    request: Mapping[str, Any]
+    """Its fields, as `Prediction.request` has them."""
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class Prediction(Result):
     """The answer to one request, in SI units."""
 
     model: str
@@ -103,19 +113,6 @@ class Prediction:
         """What to act on, in words."""
         return texts_of(self.diagnostics, Severity.WARNING)
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready dictionary; keys are the field names."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> Prediction:
-        """The way back from `to_dict`.
-
-        Raises:
-            ConfigError: If it is no such dictionary.
-        """
-        return from_plain(cls, given)
-
     def plot(self, axes: Any = None) -> Any:
         """The terms of the step as one bar, with the interval; needs matplotlib.
 
@@ -128,24 +125,27 @@ class Prediction:
         Raises:
             MissingExtraError: If matplotlib is not installed.
         """
-        from .plot import plot
+        from ..render.picture import plot_bars
+        from .page import bars_of
 
-        return plot([self], axes=axes)
+        return plot_bars(bars_of([self]), axes=axes)
 
-    def __repr__(self) -> str:
-        """One line; `str` is the page, `to_dict` has every field."""
+    def in_one_line(self) -> str:
+        """Model, devices, precision, time and interval, and whether it fits."""
         from .page import in_one_line
 
-        return f"<Prediction {in_one_line(self)}>"
+        return in_one_line(self)
 
-    def __str__(self) -> str:
-        """The page that `precision-time predict` prints."""
-        from .page import to_text
+    def blocks(self, *, width: int = TEXT_WIDTH, why: bool = False) -> Iterator[Block]:
+        """The page that `precision-time predict` prints, with the assumptions that matter."""
+        from .page import blocks_of
+        from .what_matters import what_matters
 
-        return to_text([self])
+        del width  # blocks fit themselves
+        return blocks_of([self], matters=what_matters(self), why=why)
 
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        from .html import to_html
+    def notebook(self) -> Iterator[Block]:
+        """The answer, and its terms as a bar."""
+        from .page import notebook_of
 
-        return to_html([self])
+        return notebook_of([self])

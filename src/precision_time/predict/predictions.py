@@ -10,20 +10,13 @@ from typing import Any, Literal
 
 from ..errors import ConfigError, required_module, shown
 from ..plain import from_plain
-from .prediction import Prediction
+from ..render.blocks import TEXT_WIDTH, Block
+from ..render.result import Result
+from .prediction import Prediction, Skipped
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Skipped:
-    """A request that has no answer."""
-
-    request: Mapping[str, Any]
-    """Its fields, as `Prediction.request` has them."""
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Predictions:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class Predictions(Result):
     """The answers to several requests."""
 
     answers: tuple[Prediction | Skipped, ...]
@@ -110,39 +103,39 @@ class Predictions:
 
     def plot(self, axes: Any = None) -> Any:
         """The steps as bars side by side, with intervals; see `Prediction.plot`."""
-        from .plot import plot
+        from ..render.picture import plot_bars
+        from .page import bars_of
 
-        return plot(self.predictions, axes=axes)
+        return plot_bars(bars_of(self.predictions), axes=axes)
 
-    def __repr__(self) -> str:
-        """One line for each prediction; `str` is the page, `to_dict` has every field."""
-        from .page import in_one_line
-
-        lines = [f"  {in_one_line(each)}" for each in self.predictions[:_SHOWN]]
+    def in_one_line(self) -> str:
+        """One line for each prediction."""
+        lines = [f"  {each.in_one_line()}" for each in self.predictions[:_SHOWN]]
         more = [f"  ... and {len(self) - _SHOWN} more"] if len(self) > _SHOWN else []
         left_out = f", {len(self.skipped)} left out" if self.skipped else ""
-        return (
-            "\n".join([f"<{type(self).__name__} of {len(self)} predictions{left_out}:", *lines, *more]) + ">"
-        )
+        return "\n".join([f"of {len(self)} predictions{left_out}:", *lines, *more])
 
-    def __str__(self) -> str:
-        """The page that `precision-time predict` prints."""
-        from .page import to_text
-        from .table import is_page, table_text
+    @property
+    def is_page(self) -> bool:
+        """Whether they are one job, perhaps at several precisions: these have a page, others a table."""
+        return bool(self.predictions) and {*self.varied} <= {"precision"}
 
-        return to_text(self.predictions) if is_page(self) else table_text(self)
+    def blocks(self, *, width: int = TEXT_WIDTH, why: bool = False) -> Iterator[Block]:
+        """The page that `precision-time predict` prints, or the table."""
+        from . import page, table
+        from .what_matters import what_matters
 
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        from .html import rows_to_html, to_html
-        from .table import cells_of, is_page, rows_of
+        del width  # blocks fit themselves
+        if not self.is_page:
+            return table.blocks_of(table.rows_of(self), varied=self.varied)
+        matters = what_matters(page.leading(self.predictions))
+        return page.blocks_of(self.predictions, matters=matters, why=why)
 
-        if is_page(self):
-            return to_html(self.predictions)
-        headers, cells = cells_of(rows_of(self), varied=self.varied)
-        return rows_to_html(
-            f"{len(self)} predictions", [header.removeprefix(">") for header in headers], cells
-        )
+    def notebook(self) -> Iterator[Block]:
+        """Answers with bars, or the table."""
+        from . import page, table
+
+        return page.notebook_of(self.predictions) if self.is_page else table.notebook_of(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

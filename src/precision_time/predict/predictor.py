@@ -25,8 +25,8 @@ from ..hardware.device_table import catalog_name
 from ..learn.artifact import TrainedPredictor
 from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration
 from ..learn.novelty import new_kinds
+from ..learn.predictor import Times
 from ..learn.priced import price_jobs
-from ..learn.serving import StepTimes, bounded_times
 from ..learn.table import JobTable
 from ..request.batch import tokens_per_sample
 from ..workload.method import Method
@@ -91,11 +91,11 @@ def predict_jobs(
         for job, length in zip(jobs, lengths, strict=True)
     ]
     priced = price_jobs(jobs)
-    times = shipped = bounded_times(priced, predictor, coverage=np.array(coverages))
+    times = shipped = priced.times(predictor, coverage=np.array(coverages))
     if calibration is not None:
         # The answer must not depend on the coverage asked.
         is_usual = all(coverage == WIDTH_COVERAGE for coverage in coverages)
-        usual = shipped if is_usual else bounded_times(priced, predictor, coverage=WIDTH_COVERAGE)
+        usual = shipped if is_usual else priced.times(predictor, coverage=WIDTH_COVERAGE)
         times = calibration.apply(shipped, usual)
     nearest = nearest_measurements(times.jobs, predictor)
     answers = []
@@ -113,7 +113,7 @@ def predict_jobs(
 def _answer(
     job: Job,
     costs: StepCosts,
-    times: StepTimes,
+    times: Times,
     predictor: TrainedPredictor,
     nearest: tuple[NearestMeasurement, ...],
     length: RunLength,
@@ -139,7 +139,7 @@ def _answer(
     _report_run(run, length, found)
     terms = corrected_terms(costs, times) | method_terms | ({DATA_STALL: wait_s} if wait_s else {})
     _name_bound(job, terms, step_time_s, found)
-    _warn_of_weak_answer(job, new_kinds(times.corrected.novelty[0]), predictor, found)
+    _warn_of_weak_answer(job, new_kinds(times.distance[0]), predictor, found)
     fits = holds(job, memory)
     for code, text in implausible(job, step_time_s, run.epoch_time_s):
         found.warn(code, text)
@@ -187,17 +187,17 @@ _ROUNDING = 1e-12
 """Share of a step below which a term is none, and of a utilization above 1 that is none."""
 
 
-def corrected_terms(costs: StepCosts, times: StepTimes) -> dict[str, float]:
+def corrected_terms(costs: StepCosts, times: Times) -> dict[str, float]:
     """The analytical terms after the correction of their stage and the points; they add up to the step."""
-    corrected, factors = times.corrected, times.term_factors
+    factors = times.term_factors
     moved = {
         name: float(seconds[0]) * (float(factors[name][0]) if name in factors else 1.0)
         for name, seconds in costs.terms.items()
     }
     exposed_s = math.fsum(seconds for name, seconds in moved.items() if name in EXPOSED_TERMS)
     compute_s = math.fsum(seconds for name, seconds in moved.items() if name not in EXPOSED_TERMS)
-    compute_factor = float(corrected.compute_s[0]) / max(compute_s, 1e-12)
-    exposed_factor = float(corrected.exposed_s[0]) / exposed_s if exposed_s > 0.0 else 0.0
+    compute_factor = float(times.compute_s[0]) / max(compute_s, 1e-12)
+    exposed_factor = float(times.exposed_s[0]) / exposed_s if exposed_s > 0.0 else 0.0
     terms = {
         name: seconds * (exposed_factor if name in EXPOSED_TERMS else compute_factor)
         for name, seconds in moved.items()
@@ -260,7 +260,7 @@ def shown_utilization(job: Job, step_time_s: Floats, batches: Floats | float = 1
 
     Raises:
         ConfigError: If a step is shorter than the peak allows. The predictor's own are not
-            (`learn.serving.bounded_times`), so that measured steps were given.
+            (`Predictor.times`), so that measured steps were given.
     """
     alone = model_flops_utilization(job, 1.0)
     if alone is None:
@@ -353,11 +353,11 @@ def _warn_of_weak_answer(
     if device not in frozenset(predictor.model_card["devices"]):
         found.warn("unmeasured-device", f"No measured run on {device}: predicted from its data sheet alone.")
     stack, kind = job.stack.profile, kind_of_stack(job.stack.profile)
-    if not predictor.correction.has_seen(f"stack.{kind}"):
+    if not predictor.has_seen(f"stack.{kind}"):
         found.warn(
             "unmeasured-stack", f"No measured run on the stack {stack}: predicted from its description alone."
         )
-    elif stack != kind and not predictor.correction.has_seen(f"suite.{stack}"):
+    elif stack != kind and not predictor.has_seen(f"suite.{stack}"):
         found.assume(
             "unmeasured-stack", f"No measured run on the stack {stack}: its kind, {kind}, answers for it."
         )

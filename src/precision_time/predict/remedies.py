@@ -15,7 +15,7 @@ from ..diagnostics import LAYOUT_CHOSEN
 from ..errors import PrecisionTimeError
 from ..hardware.catalog import known_devices
 from ..learn.artifact import TrainedPredictor
-from ..learn.serving import predict_step_times
+from ..learn.priced import predict_step_times
 from ..parallel.degrees import divisors
 from ..parallel.layout import Checkpointing, Offload
 from ..parallel.shape import model_shape

@@ -18,7 +18,7 @@ from ..diagnostics import LAYOUT_CHOSEN
 from ..errors import PrecisionTimeError
 from ..hardware.device import Cluster
 from ..learn.artifact import chosen_predictor
-from ..learn.serving import predict_step_times
+from ..learn.priced import predict_step_times
 from ..request.request import Request
 from ..request.signature import takes_request_fields
 from .api import as_request

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
-from ..io import table_cell, write_atomically
 from ..precision.catalog import shown_precision
-from ..rendering import TEXT_WIDTH, grouped, new_table, plain_text
-from ..units import format_bytes, format_duration
-from .prediction import Prediction
-from .predictions import Predictions, Skipped
+from ..render.blocks import GAP, Block, Text, Tone, warnings
+from ..render.table import Table
+from ..units import format_bytes, format_duration, format_range, grouped
+from .page import in_one_line
+from .prediction import Prediction, Skipped
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    from .predictions import Predictions
 
 _SCALED = ("gpus", "nodes")
 """Fields in which jobs differ whose scaling is looked at."""
@@ -63,11 +59,6 @@ SORTS: Mapping[str, tuple[Key, bool]] = {
     "efficiency": (lambda row, _: row.efficiency, True),
 }
 """What rows can be sorted by, and whether the largest comes first."""
-
-
-def is_page(found: Predictions) -> bool:
-    """Whether the answers are one job, perhaps at several precisions: these have a page, others a table."""
-    return bool(found.predictions) and {*found.varied} <= {"precision"}
 
 
 def rows_of(found: Predictions, *, baseline: Mapping[str, Any] | None = None) -> list[Row]:
@@ -225,90 +216,29 @@ def _record(row: Row) -> dict[str, Any]:
     }
 
 
-def write_table(rows: Sequence[Row], path: Path) -> None:
-    """Write the columns as .csv, or the rows as .jsonl, atomically.
-
-    Raises:
-        ConfigError: If the file is neither.
-    """
-    columns = columns_of(rows)
-    records = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-    check_table_path(path)
-    if path.suffix.lower() == ".jsonl":
-        write_atomically(path, "".join(json.dumps(record, default=str) + "\n" for record in records))
-        return
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [*columns], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(
-        {name: table_cell(cell) if isinstance(cell, str) else cell for name, cell in record.items()}
-        for record in records
-    )
-    write_atomically(path, text.getvalue())
-
-
-def check_table_path(path: Path) -> None:
-    """Refuse a file that `write_table` does not know, before anything is computed.
-
-    Raises:
-        ConfigError: If it is neither .csv nor .jsonl.
-    """
-    if path.suffix.lower() not in (".csv", ".jsonl"):
-        raise ConfigError(f"{path} is neither .csv nor .jsonl. To fix: end its name in one of these.")
-
-
-def table_text(found: Predictions, *, width: int = TEXT_WIDTH) -> str:
-    """`render_table` as plain text without colors."""
-    return plain_text(render_table(rows_of(found), varied=found.varied, width=width), width=width)
-
-
-def render_table(rows: Sequence[Row], *, varied: Sequence[str], width: int = TEXT_WIDTH) -> Group:
+def blocks_of(rows: Sequence[Row], *, varied: Sequence[str]) -> Iterator[Block]:
     """The rows as a table, the fastest in a sentence before it, and what is said of the answers after it.
 
     Args:
         rows: In the order in which they are shown.
         varied: The fields in which the requests differ.
-        width: Columns of the page [characters].
-
-    Returns:
-        A rich renderable.
     """
-    from rich.console import Group
-    from rich.text import Text
-
-    headers, cells = _fitting(*cells_of(rows, varied=varied), width)
-    table = new_table(*headers)
-    table.padding = (0, 1, 0, 0)
-    for row in cells:
-        table.add_row(*row)
-    parts: list[Any] = [Text(line, style="bold") for line in _best(rows)]
-    if cells:
-        parts += [Text(_headline(rows, varied), style="dim"), "", table, ""]
-    parts += [Text(line) for line in (*_meanings(rows), *_left_out(rows, varied))]
-    parts += [Text(f"Warning: {line}", style="yellow") for line in _warnings(rows)]
-    return Group(*parts)
+    yield from (Text(line, Tone.LEAD) for line in _best(rows))
+    table = table_of(rows, varied=varied)
+    if table.rows:
+        yield from (Text(_headline(rows, varied), Tone.SOFT), GAP, table, GAP)
+    yield from map(Text, (*_meanings(rows), *_left_out(rows, varied)))
+    yield from warnings(_warnings(rows))
 
 
-def _fitting(headers: list[str], cells: list[list[str]], width: int) -> tuple[list[str], list[list[str]]]:
-    """The columns that fit on a page, as far as others can be left out."""
-    for name in _DISPENSABLE:
-        widths = [
-            max(len(header.removeprefix(">")), *(len(row[index]) for row in cells), 0)
-            for index, header in enumerate(headers)
-        ]
-        if sum(widths) + 2 * len(widths) <= width:
-            break
-        if name in headers:
-            at = headers.index(name)
-            headers = [*headers[:at], *headers[at + 1 :]]
-            cells = [[*row[:at], *row[at + 1 :]] for row in cells]
-    return headers, cells
+def notebook_of(found: Predictions) -> Iterator[Block]:
+    """The table alone."""
+    yield Text(f"{len(found)} predictions", Tone.LEAD)
+    yield table_of(rows_of(found), varied=found.varied)
 
 
-def cells_of(rows: Sequence[Row], *, varied: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    """Headers, of which a ">" aligns a column to the right, and cells as text; of what was answered."""
-    from .page import range_of
-
+def table_of(rows: Sequence[Row], *, varied: Sequence[str]) -> Table:
+    """What was answered, by the fields that differ and the figures."""
     found = [row.answer for row in rows if isinstance(row.answer, Prediction)]
     shown = [name for name in varied if name != "nodes" or "gpus" not in varied]
     if "batch_size" not in shown and len({answer.batch_size for answer in found}) > 1:
@@ -319,7 +249,7 @@ def cells_of(rows: Sequence[Row], *, varied: Sequence[str]) -> tuple[list[str], 
     alike = len(units) == 1
     columns: dict[str, Callable[[Row, Prediction], str]] = {
         ">step time": lambda _, answer: format_duration(answer.step_time_s),
-        f">{interval}": lambda _, answer: range_of(answer.interval.low_s, answer.interval.high_s),
+        f">{interval}": lambda _, answer: format_range(answer.interval.low_s, answer.interval.high_s),
         f">{units.pop() if len(units) == 1 else 'throughput'}": (
             (lambda _, answer: grouped(answer.throughput))
             if alike
@@ -344,14 +274,16 @@ def cells_of(rows: Sequence[Row], *, varied: Sequence[str]) -> tuple[list[str], 
     numbered = [*range(1, len(rows) + 1)] != [row.number for row in rows] or _warnings(rows)
     headers = [">row"] * bool(numbered)
     headers += [f"{'>' if _is_number(rows, name) else ''}{name.replace('_', ' ')}" for name in shown]
-    cells = [
-        [str(row.number)] * bool(numbered)
-        + [_asked(row, name) for name in shown]
-        + [column(row, row.answer) for column in columns.values()]
+    cells = (
+        (
+            *([str(row.number)] * bool(numbered)),
+            *(_asked(row, name) for name in shown),
+            *(column(row, row.answer) for column in columns.values()),
+        )
         for row in rows
         if isinstance(row.answer, Prediction)
-    ]
-    return [*headers, *columns], cells
+    )
+    return Table(columns=(*headers, *columns), rows=tuple(cells), narrow=True, dispensable=_DISPENSABLE)
 
 
 def _efficiency(row: Row, answer: Prediction) -> str:
@@ -384,8 +316,6 @@ def _is_number(rows: Sequence[Row], name: str) -> bool:
 def _best(rows: Sequence[Row]) -> list[str]:
     found = [row for row in rows if isinstance(row.answer, Prediction)]
     fitting = [row for row in found if isinstance(row.answer, Prediction) and row.answer.fits]
-    from .page import in_one_line
-
     if not found:
         return ["Nothing could be answered."]
     units = {row.answer.throughput_unit for row in found if isinstance(row.answer, Prediction)}

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,11 +18,13 @@ from ..hardware.catalog import device_assumption, known_devices
 from ..hardware.device_table import catalog_name
 from ..io import packaged_toml
 from ..learn.artifact import TrainedPredictor, chosen_predictor
-from ..learn.serving import predict_step_times
+from ..learn.priced import predict_step_times
 from ..request.request import Request
 from .method import method_seconds
-from .prediction import Prediction
 from .remedies import at_layout, needed_bytes
+
+if TYPE_CHECKING:
+    from .prediction import Prediction
 
 _SIZES = ("seq_len", "image_size")
 """Fields that change the model itself."""

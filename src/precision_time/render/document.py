@@ -7,22 +7,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+from .html import page
 from .table import Table
-
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 72em; padding: 0 1em; color: #222; }
-h1, h2, h3 { line-height: 1.2; }
-h2 { margin-top: 2em; border-bottom: 1px solid #ccc; }
-.headline { font-size: 1.1em; }
-.note { color: #555; font-size: 0.9em; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: 0.9em; }
-th, td { padding: 0.15em 0.7em; text-align: left; border-bottom: 1px solid #e5e5e5; }
-th { border-bottom: 1px solid #888; vertical-align: bottom; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-figure { display: inline-block; margin: 1em 1em 1em 0; max-width: 100%; vertical-align: top; }
-figure svg { max-width: 100%; height: auto; }
-"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,13 +90,8 @@ class Document:
             plots: By the key of a section: caption and `<svg>`.
         """
         body = "\n".join(section.html((plots or {}).get(section.key, ())) for section in self.sections)
-        return (
-            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f"<title>precision-time: {escape(self.title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-            f"<h1>{escape(self.title)}</h1>\n<p>{escape(self.introduction)}</p>\n"
-            f"{body}\n</body>\n</html>\n"
-        )
+        introduction = f"<p>{escape(self.introduction)}</p>"
+        return page(self.title, f"{introduction}\n{body}", head="precision-time: ")
 
 
 def table_markdown(table: Table) -> str:

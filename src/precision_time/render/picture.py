@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import required_module
 from ..io import check_suffix, write_atomically
+from .blocks import Bars
 
 _FEW_DECADES = 100.0
 SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "precision-time", "font.size": 9,
@@ -110,3 +111,45 @@ def check_picture(path: Path, option: str = "--plot", kinds: Sequence[str] = (".
     """
     check_suffix(option, path, kinds)
     require_matplotlib()
+
+
+_TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+_BAR_INCHES, _FRAME_INCHES, _WIDTH_INCHES = 0.5, 1.6, 8.0
+
+
+def plot_bars(block: Bars, *, axes: Any = None) -> Any:
+    """The sums as bars of their parts, the black line is what each may be.
+
+    Args:
+        block: The bars.
+        axes: Where to draw; None for a new figure.
+
+    Returns:
+        The matplotlib axes.
+
+    Raises:
+        MissingExtraError: If matplotlib is not installed.
+    """
+    pyplot = required_module("matplotlib.pyplot", package="matplotlib", extra="plots", purpose="draw plots")
+    if axes is None:
+        height = _FRAME_INCHES + _BAR_INCHES * len(block.labels)
+        _, axes = pyplot.subplots(figsize=(_WIDTH_INCHES, height), layout="constrained")
+    longest_s = max(high for _, high in block.ranges)
+    unit_s, unit = next((step for step in _TIME_UNITS if longest_s >= step[0]), _TIME_UNITS[-1])
+    places = range(len(block.labels))[::-1]
+    starts = [0.0] * len(block.labels)
+    for name, values in block.parts.items():
+        widths = [value / unit_s for value in values]
+        axes.barh(places, widths, 0.6, left=starts, label=name, color=block.color(name))
+        starts = [start + width for start, width in zip(starts, widths, strict=True)]
+    ends = [*zip(block.sums, block.ranges, strict=True)]
+    below = [(middle_s - low_s) / unit_s for middle_s, (low_s, _) in ends]
+    above = [(high_s - middle_s) / unit_s for middle_s, (_, high_s) in ends]
+    axes.errorbar(starts, places, xerr=[below, above], fmt="none", ecolor="black", capsize=4, linewidth=1,
+                  label=block.range_title)  # fmt: skip
+    axes.set_yticks(places, block.labels)
+    axes.set_xlabel(f"step time [{unit}]")
+    axes.set_xlim(left=0.0)
+    axes.set_title(block.about, fontsize="medium", loc="left")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize="small")
+    return axes

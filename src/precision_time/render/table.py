@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..io import table_cell
+from ..io import check_suffix, table_cell, write_atomically
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,6 +28,12 @@ class Table:
     rows: tuple[tuple[CellValue, ...], ...]
     title: str = ""
     note: str = ""
+    narrow: bool = False
+    """One space between columns in a terminal."""
+    headless: bool = False
+    """Without the names of the columns, as far as people see them."""
+    dispensable: tuple[str, ...] = ()
+    """Columns that a page which is too narrow leaves out, in this order."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -62,8 +70,25 @@ class Table:
                 + "</tr>"
             )
 
-        lines = [line("th", self.names), *(line("td", row) for row in self.rows)]
+        head = [] if self.headless else [line("th", self.names)]
+        lines = [*head, *(line("td", row) for row in self.rows)]
         return "<table>\n" + "\n".join(lines) + "\n</table>"
+
+    def fitting(self, width: int) -> Table:
+        """Without dispensable columns as far as the others do not fit on a page of so many characters."""
+        found = self
+        for name in self.dispensable:
+            texts = [found.names, *([text_of(cell) for cell in row] for row in found.rows)]
+            widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+            if sum(widths) + 2 * len(widths) <= width:
+                break
+            kept = [place for place, column in enumerate(found.columns) if column != name]
+            found = replace(
+                found,
+                columns=tuple(found.columns[place] for place in kept),
+                rows=tuple(tuple(row[place] for place in kept) for row in found.rows),
+            )
+        return found
 
     def terminal(self) -> RenderableType:
         """What rich draws, the title in bold above it."""
@@ -72,13 +97,47 @@ class Table:
         from rich.table import Table as Drawn
         from rich.text import Text
 
-        table = Drawn(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        table = (
+            Drawn.grid(padding=(0, 2, 0, 0))
+            if self.headless
+            else Drawn(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        )
+        if self.narrow:
+            table.padding = (0, 1, 0, 0)
         for name in self.columns:
             right = name.startswith(">")
             table.add_column(name.removeprefix(">"), justify="right" if right else "left", overflow="fold")
         for row in self.rows:
             table.add_row(*(Text(text_of(cell)) for cell in row))
         return Group(Text(self.title, style="bold"), table) if self.title else table
+
+
+_KINDS = (".csv", ".jsonl")
+
+
+def check_columns_path(path: Path, option: str = "--out") -> None:
+    """Refuse a file that `write_columns` does not know, before anything is computed.
+
+    Raises:
+        ConfigError: If it is neither .csv nor .jsonl.
+    """
+    check_suffix(option, path, _KINDS)
+
+
+def write_columns(columns: Mapping[str, Sequence[Any]], path: Path) -> None:
+    """Write columns of cells as .csv, or as one object for each row (.jsonl), atomically.
+
+    Raises:
+        ConfigError: If the file is neither.
+        OutputError: If it cannot be written.
+    """
+    check_columns_path(path)
+    rows = tuple(zip(*columns.values(), strict=True))
+    if path.suffix.lower() == ".csv":
+        write_atomically(path, Table(columns=tuple(columns), rows=rows).csv())
+        return
+    records = (json.dumps(dict(zip(columns, row, strict=True)), default=str) for row in rows)
+    write_atomically(path, "".join(f"{record}\n" for record in records))
 
 
 def columns_of(names: str) -> tuple[str, ...]:

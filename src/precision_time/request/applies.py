@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ..cost.input import SYNTHETIC, feed_of
 from ..cost.job import Job
-from ..cost.memory.states import framework_memory
+from ..cost.memory import framework_memory
 from ..diagnostics import Diagnostics
 from ..errors import ConfigError, UnknownNameError
 from ..parallel.layout import AXES, Checkpointing, ContextMethod, PipelineSchedule

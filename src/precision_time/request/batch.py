@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..cost.job import Job, Stack, group_of_jobs
+from ..cost.job import Job, group_of_jobs
 from ..cost.memory import memory_of, total_bytes
 from ..cost.search import usual_batch, usual_layout
-from ..cost.stacks import get_stack_profile, policy_under, usual_variant
+from ..cost.stacks import Stack, get_stack_profile, policy_under, usual_variant
 from ..diagnostics import LAYOUT_CHOSEN, Diagnostics
 from ..errors import ConfigError, LayoutError
 from ..parallel.degrees import nearest_multiple

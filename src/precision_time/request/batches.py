@@ -95,7 +95,7 @@ class _Batches:
 
     def _add(self, shared: list[SharedJob], refused: Refused, rows: Indices, micro: Floats | None) -> None:
         """Resolve the first of some rows, which speaks for all."""
-        request = self.request.model_copy(update={self.name: float(self.values[rows[0]])})
+        request = self.request.changed(**{self.name: float(self.values[rows[0]])})
         found = Diagnostics([*self.found.items])
         try:
             job = with_batch(self.job, request, found)

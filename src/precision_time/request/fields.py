@@ -1,18 +1,18 @@
-"""Types of the fields of a request: what a value may be, and how the command line shows it."""
+"""Types of the fields of a request: what a value may be, how it is read, how the command line shows it."""
 
 from __future__ import annotations
 
 import json
 import re
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation, Overflow
 from enum import Enum
+from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
+from msgspec import Meta
 
 from ..errors import ConfigError
 
@@ -24,9 +24,6 @@ MAX_VALUE = 10**15
 LEAST_BATCH = 1e-6
 LEAST_VALUE = 1e-9
 """Smaller numbers are no amounts, and what is divided by them is infinite."""
-MAX_VALUES = 10_000
-"""Of a range: a guard against typing errors."""
-_RANGE = re.compile(r"\s*(?P<low>\S+?)\s*\.\.\s*(?P<high>[^\s:]+)\s*(?::\s*(?P<step>\S+)\s*)?")
 _SUFFIXES = ("", "k", "m", "b", "t")
 _AMOUNT = re.compile(r"([+-]?[\d._]+(?:e[+-]?\d{1,3})?)\s*([kmbt]?)", re.IGNORECASE)
 _BINARY, _DECIMAL = 1024, 1000
@@ -46,24 +43,38 @@ class Option:
     """What completes the value: model, device, precision, stack or dataset; if empty, the field's choices."""
 
 
-def _number(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError("it must be a number")
-    return value
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Marks in an annotation what reads a value before its type and bounds are checked."""
+
+    function: Callable[..., Any]
+    """Raises `ValueError` with the rule, or a `ConfigError` that says all."""
+    named: bool = False
+    """Whether it takes the name of the field as well."""
+    checks: bool = False
+    """Whether it checks the type, too: of classes that msgspec does not know."""
 
 
 _MOST_DIGITS = 4000
 
 
 def _amount(base: int) -> Callable[[Any], Any]:
-    """Reads `1.28M`, `300B` and `1e6`; the suffixes are powers of `base`. Other values stay as they are."""
+    """Reads `1.28M`, `300B` and `1e6`; the suffixes are powers of `base`, 0 for none. Other text stays."""
 
     def read(value: Any) -> Any:
-        found = _AMOUNT.fullmatch(value.strip()) if isinstance(value, str) else None
-        if found is None or not (found[2] or "e" in found[1].lower()):
-            return _number(value)
+        if isinstance(value, bool):
+            raise ValueError("a number")
+        if type(value) in (int, float):
+            return value
+        if not isinstance(value, str):
+            plain = getattr(value, "item", None)  # a number of numpy's
+            value = value if plain is None else plain()
+            return int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value
+        found = _AMOUNT.fullmatch(value.strip())
+        if found is None or (found[2] and not base):
+            return value.strip()
         try:
-            number = Decimal(found[1]) * base ** _SUFFIXES.index(found[2].lower())
+            number = Decimal(found[1]) * (base ** _SUFFIXES.index(found[2].lower()) if base else 1)
         except (InvalidOperation, Overflow):
             return value
         if number.adjusted() > _MOST_DIGITS:
@@ -77,11 +88,32 @@ def _word(value: Any) -> Any:
     return value.strip().lower().replace("_", "-") if isinstance(value, str) else value
 
 
+_SWITCH = {"yes": True, "on": True, "y": True, "t": True, "no": False, "off": False, "n": False, "f": False}
+
+
+def _switch(value: Any) -> Any:
+    return _SWITCH.get(value.strip().lower(), value.strip()) if isinstance(value, str) else value
+
+
 def _list_text(value: Any) -> Any:
     """Numbers or names in a list, as the text that stands for them."""
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return ",".join(str(item) for item in value)
     return value
+
+
+def _file(value: Any) -> Any:
+    if not isinstance(value, str | Path):
+        raise ValueError("the path of a file")
+    return Path(value)
+
+
+def _file_or_mapping(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if not isinstance(value, str | Path):
+        raise ValueError("a file, or a mapping of names to values")
+    return Path(value)
 
 
 def pairs_of(text: str) -> dict[str, Any]:
@@ -112,85 +144,8 @@ def pairs_of(text: str) -> dict[str, Any]:
     return pairs
 
 
-class _OneValue:
+class OneValue:
     """Marks text that is a list by itself: a comma in it does not separate values to compare."""
-
-
-def takes_several(info: FieldInfo) -> bool:
-    """Whether several values of a field can be compared: it holds a number, a name, a choice or a switch.
-
-    Fields that hold lists, mappings, files or objects are taken as they are.
-    """
-    kind = plain_type(info.annotation)
-    marks = [*info.metadata, *(mark for part in get_args(info.annotation) for mark in get_args(part)[1:])]
-    if _OneValue in marks:
-        return False
-    return kind in (int, float, str, bool, Literal) or (isinstance(kind, type) and issubclass(kind, Enum))
-
-
-def values_of(name: str, info: FieldInfo, given: Any) -> list[Any]:
-    """The values that were given for a field: those of a list, of `8,16,64`, or of a range of numbers.
-
-    `16..256` doubles from 16 up to 256, `16..256:16` goes in steps of 16. A field that cannot be compared,
-    and one value, are a list of one.
-
-    Raises:
-        ConfigError: If a range has no end, or a list nothing in it.
-    """
-    if not takes_several(info):
-        return [given]
-    if isinstance(given, list | tuple | range):
-        parts = list(given)
-    elif isinstance(given, str) and given and plain_type(info.annotation) is not bool:
-        parts = [part.strip() for part in given.split(",") if part.strip()]
-    else:
-        return [given]
-    if plain_type(info.annotation) in (int, float):
-        parts = _with_ranges(name, info, parts)
-    if not parts:
-        raise ConfigError(f"{name}={given!r} names no value. To fix: name one, or several such as 8,16,64.")
-    try:
-        return list(dict.fromkeys(parts))
-    except TypeError:  # lists in a list: each is refused with the rule of the field
-        return parts
-
-
-def _with_ranges(name: str, info: FieldInfo, parts: Sequence[Any]) -> list[Any]:
-    """The parts with the values of each range in its place; many ranges hold no more than one may."""
-    found: list[Any] = []
-    ranges = 0
-    for part in parts:
-        values = _range_of(name, info, part)
-        found += values
-        ranges += len(values) if len(values) > 1 else 0
-        if ranges > MAX_VALUES:
-            raise ConfigError(
-                f"The ranges of {name} hold more than {MAX_VALUES:,} values. To fix: shorten them, or ask in "
-                "parts."
-            )
-    return found
-
-
-def _range_of(name: str, info: FieldInfo, part: Any) -> list[Any]:
-    found = _RANGE.fullmatch(part) if isinstance(part, str) else None
-    if found is None:
-        return [part]
-    rule = f"{name}={part}: a range is low..high, which doubles, or low..high:step"
-    annotated: Any = Annotated[info.annotation, *info.metadata]
-    kind = TypeAdapter[Any](annotated)
-    try:
-        low, high = (kind.validate_python(found[end]) for end in ("low", "high"))
-        step = None if found["step"] is None else kind.validate_python(found["step"])
-    except ValidationError as error:
-        raise ConfigError(f"{rule}. To fix: use numbers, as in {name}=16..256.") from error
-    if high < low or low <= 0 or (step is not None and step <= 0):
-        raise ConfigError(f"{rule}; this one holds nothing. To fix: {name}=16..256.")
-    values = [low]
-    while (above := values[-1] * 2 if step is None else values[-1] + step) <= high:
-        values.append(above)
-        if len(values) > MAX_VALUES:
-            raise ConfigError(f"{rule}; this one holds more than {MAX_VALUES:,} values. To fix: shorten it.")
-    return values
 
 
 def plain_type(annotation: Any) -> Any:
@@ -203,18 +158,33 @@ def plain_type(annotation: Any) -> Any:
     return origin or annotation
 
 
-NUMBER = BeforeValidator(_number)
-COUNT = BeforeValidator(_amount(_BINARY))
+def choices_of(annotation: Any) -> tuple[str, ...]:
+    """The words that a field takes; empty where it takes others."""
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return tuple(str(item) for item in get_args(annotation))
+    if origin is not None:
+        return next((found for item in get_args(annotation) if (found := choices_of(item))), ())
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return tuple(str(item.value) for item in annotation)
+    return ()
+
+
+NUMBER = Read(_amount(0))
+COUNT = Read(_amount(_BINARY))
 """Batches, devices, tokens of a sample: `8k` is 8192, as everybody means it."""
-TOTAL = BeforeValidator(_amount(_DECIMAL))
+TOTAL = Read(_amount(_DECIMAL))
 """Lengths of runs and datasets, and rates: `300B` is 3e11."""
-WORD = BeforeValidator(_word)
+WORD = Read(_word)
 """Of a field with a few choices: case and underscores do not matter."""
-Count = Annotated[int, COUNT, Field(ge=1, le=MAX_COUNT)]
-LongCount = Annotated[int, TOTAL, Field(ge=1, le=MAX_VALUE)]
-NaturalNumber = Annotated[int, COUNT, Field(ge=0, le=MAX_COUNT)]
-ZeroStage = Annotated[int, NUMBER, Field(ge=0, le=3)]
-PositiveNumber = Annotated[float, TOTAL, Field(ge=LEAST_VALUE, le=MAX_VALUE, allow_inf_nan=False)]
-BatchSize = Annotated[float, COUNT, Field(ge=LEAST_BATCH, le=MAX_BATCH, allow_inf_nan=False)]
-BatchTokens = Annotated[int, COUNT, Field(ge=1, le=10**12)]
-ListText = Annotated[str, BeforeValidator(_list_text), _OneValue]
+SWITCH = Read(_switch)
+FILE = Read(_file, checks=True)
+FILE_OR_MAPPING = Read(_file_or_mapping, checks=True)
+Count = Annotated[int, COUNT, Meta(ge=1, le=MAX_COUNT)]
+LongCount = Annotated[int, TOTAL, Meta(ge=1, le=MAX_VALUE)]
+NaturalNumber = Annotated[int, COUNT, Meta(ge=0, le=MAX_COUNT)]
+ZeroStage = Annotated[int, NUMBER, Meta(ge=0, le=3)]
+PositiveNumber = Annotated[float, TOTAL, Meta(ge=LEAST_VALUE, le=MAX_VALUE)]
+BatchSize = Annotated[float, COUNT, Meta(ge=LEAST_BATCH, le=MAX_BATCH)]
+BatchTokens = Annotated[int, COUNT, Meta(ge=1, le=10**12)]
+ListText = Annotated[str, Read(_list_text), OneValue]

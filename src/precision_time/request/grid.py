@@ -14,9 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import TypeAdapter, ValidationError
+from typing import Any
 
 from ..errors import ConfigError, PrecisionTimeError, UnknownNameError
 from ..io import read_input_bytes
@@ -24,7 +22,7 @@ from ..workload.resolve import check_named_in_data
 from .batches import BATCH_FIELDS
 from .files import FileJob, iter_jobs
 from .request import Request
-from .schema import ALIASES, request_fields
+from .schema import ALIASES, RequestFields
 from .sweep import axes_of
 
 BLOCK_ROWS, _BLOCK_REQUESTS = 8192, 256
@@ -212,22 +210,7 @@ def _number(name: str, value: Any) -> float:
     Raises:
         ConfigError: If it breaks the rule of its field.
     """
-    try:
-        return float(_reader(name).validate_python(value))
-    except ValidationError:
-        Request.of({"model": "", name: value})  # says what is wrong
-        raise
-
-
-def _reader(name: str) -> TypeAdapter[Any]:
-    if name not in _READERS:
-        info = dict(request_fields())[name]
-        annotated: Any = Annotated[info.annotation, *info.metadata]
-        _READERS[name] = TypeAdapter(annotated)
-    return _READERS[name]
-
-
-_READERS: dict[str, TypeAdapter[Any]] = {}
+    return float(RequestFields.model_fields[name].read(value))
 
 
 def _check(job: FileJob, axes: Mapping[str, Sequence[Any]]) -> None:

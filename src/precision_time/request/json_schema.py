@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Union, get_args
 
-from pydantic import TypeAdapter
-from pydantic.fields import FieldInfo
+import msgspec
+from msgspec import Meta
 
-from .fields import takes_several
 from .files import VERSION, VERSION_FIELD
-from .schema import ALIASES, option_of, request_fields
-from .sweep import PHASES, RUN
+from .schema import ALIASES, request_fields
+from .sweep import PHASES, RUN, takes_several
+from .validation import Field
 
-_BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
-"""What pydantic calls a bound that it checks behind a validator."""
+_PATH = Annotated[str, Meta(extra_json_schema={"format": "path"})]
 
 QUEUE_FIELDS: Mapping[str, str] = {
     "name": "Of the job in a queue. Default: its place in the file.",
@@ -26,7 +27,7 @@ QUEUE_FIELDS: Mapping[str, str] = {
 """What a job of a queue says beside the fields of a request and of a run."""
 
 
-def job_file_schema(*, run: Mapping[str, FieldInfo], queue: Mapping[str, str]) -> dict[str, Any]:
+def job_file_schema(*, run: Mapping[str, Field], queue: Mapping[str, str]) -> dict[str, Any]:
     """What `files.read_jobs` takes: a job, a list of jobs, or fields beside a list of `jobs`.
 
     Args:
@@ -66,17 +67,14 @@ def job_file_schema(*, run: Mapping[str, FieldInfo], queue: Mapping[str, str]) -
     }
 
 
-def _properties(
-    named: Iterable[tuple[str, FieldInfo]], definitions: dict[str, Any]
-) -> dict[str, dict[str, Any]]:
+def _properties(named: Iterable[tuple[str, Field]], definitions: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The fields that are options; what their types define is added to `definitions`."""
     fields: dict[str, dict[str, Any]] = {}
     for name, info in named:
-        option = option_of(info)
+        option = info.option
         if option is None:
             continue
-        typed: Any = Annotated.__class_getitem__((info.annotation, *info.metadata))  # type: ignore[attr-defined]
-        shape = _bounded(TypeAdapter(typed).json_schema(ref_template="#/$defs/{model}"))
+        shape = msgspec.json.schema(_shown(info))
         definitions |= shape.pop("$defs", {})
         default = f" Default: {option.default}." if option.default else ""
         # Every value may be text as well: numbers with a suffix, lists in one line.
@@ -86,8 +84,9 @@ def _properties(
     return fields
 
 
-def _bounded(shape: Any) -> Any:
-    """The same with bounds in the words of JSON schema."""
-    if isinstance(shape, dict):
-        return {_BOUNDS.get(key, key): _bounded(value) for key, value in shape.items()}
-    return [_bounded(item) for item in shape] if isinstance(shape, list) else shape
+def _shown(field: Field) -> Any:
+    """The type of a field, with its bounds, as msgspec knows it."""
+    kinds = get_args(field.annotation) or (field.annotation,)
+    if field.checked is None:
+        return Union[tuple(_PATH if kind is Path else kind for kind in kinds)]  # noqa: UP007 - of a tuple
+    return field.checked | None if NoneType in kinds else field.checked

@@ -13,8 +13,9 @@ from typing import Any
 from ..barrier import is_data_only
 from ..cost.constants import constants
 from ..cost.input import SYNTHETIC
-from ..cost.job import Job, Stack
+from ..cost.job import Job
 from ..cost.stacks import (
+    Stack,
     StackProfile,
     framework_profile,
     get_stack_profile,
@@ -104,7 +105,7 @@ def completed(job: Job, request: RequestFields, found: Diagnostics, *, named_onl
     job = with_lengths(
         job,
         request,
-        lambda length: workload_of(request.model_copy(update={"seq_len": length}), named_only=named_only),
+        lambda length: workload_of(request.changed(seq_len=length), named_only=named_only),
         found,
     )
     check_group(job)
@@ -135,7 +136,7 @@ def workload_of(request: RequestFields, *, named_only: bool = False) -> Workload
             "generate_tokens": None,
             "group_size": None,
         }
-        return workload_of(request.model_copy(update={**plain, **changes}), named_only=named_only)
+        return workload_of(request.changed(**{**plain, **changes}), named_only=named_only)
 
     return with_method(workload, request, load)
 

@@ -4,24 +4,13 @@ An option of the command line is a field here and nothing else: its name, its he
 off the field.
 """
 
-from __future__ import annotations
-
+# No annotation is text here: what is evaluated when the class is made need not be parsed again.
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    InstanceOf,
-    model_validator,
-)
-from pydantic.fields import FieldInfo
+from msgspec import Meta
 
 from ..cost.job import TimingScope
 from ..errors import ConfigError, nearest_names, shown
@@ -31,6 +20,8 @@ from ..hardware.words import with_cluster_words
 from ..parallel.layout import ContextMethod, Offload, PipelineSchedule
 from ..precision.catalog import is_policy_file
 from .fields import (
+    FILE,
+    FILE_OR_MAPPING,
     NUMBER,
     WORD,
     BatchSize,
@@ -41,12 +32,12 @@ from .fields import (
     NaturalNumber,
     Option,
     PositiveNumber,
+    Read,
     ZeroStage,
     pairs_of,
 )
+from .validation import Field, Fields
 
-# Built when first asked: `Request` has the fields once more, and a command that asks nothing needs none.
-_STRICT = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, defer_build=True)
 ALIASES: Mapping[str, str] = {
     "num_devices": "gpus",
     "devices": "gpus",
@@ -85,6 +76,12 @@ def _texts(given: Any) -> Any:
     return [given] if isinstance(given, str) else given
 
 
+def _cluster(given: Any) -> Any:
+    if not isinstance(given, Cluster | ClusterResources):
+        raise ValueError("a Cluster or the ClusterResources of an inventory")
+    return given
+
+
 def _anchors(given: Any) -> Any:
     """Measured steps as mappings of fields to values, one of them the time.
 
@@ -103,13 +100,13 @@ def _anchors(given: Any) -> Any:
     return [_anchor(item) for item in given]
 
 
-def _finite(given: dict[str, Any]) -> dict[str, Any]:
+def _finite(given: Any) -> Any:
     """Sizes as they are, with no number that is none: JSON and YAML can state 1e400 and NaN.
 
     Raises:
         ConfigError: Of the first one.
     """
-    for name, value in given.items():
+    for name, value in given.items() if isinstance(given, Mapping) else ():
         parts = value if isinstance(value, list) else [value]
         if any(isinstance(part, float) and not math.isfinite(part) for part in parts):
             raise ConfigError(
@@ -165,10 +162,8 @@ def _anchor(given: Any) -> dict[str, Any]:
     return {**anchor, times[0]: value}
 
 
-class LayoutOptions(BaseModel):
+class LayoutOptions(Fields):
     """How the job is spread over the devices: degrees, sharding, schedule, recomputation."""
-
-    model_config = _STRICT
 
     tp: Annotated[Count, Option(help="Tensor-parallel degree.")] = 1
     pp: Annotated[Count, Option(help="Pipeline-parallel degree.")] = 1
@@ -180,7 +175,7 @@ class LayoutOptions(BaseModel):
     expert_capacity: Annotated[
         float,
         NUMBER,
-        Field(ge=0.0, le=1e7, allow_inf_nan=False),
+        Meta(ge=0.0, le=1e7),
         Option(help="Experts: tokens taken, relative to an even share; 0 drops none."),
     ] = 0.0
     expert_nodes: Annotated[
@@ -263,10 +258,10 @@ class LayoutOptions(BaseModel):
     ] = False
 
 
-class RequestFields(BaseModel):
+class RequestFields(Fields):
     """What can be asked of a training job."""
 
-    model_config = _STRICT
+    aliases: ClassVar[Mapping[str, str]] = ALIASES
 
     model: Annotated[
         Any,
@@ -318,7 +313,7 @@ class RequestFields(BaseModel):
     ] = None
     precision: Annotated[
         str | dict[str, Any] | None,
-        BeforeValidator(_precision),
+        Read(_precision),
         Option(
             help="Precision in any usual spelling (`precision-time precisions`), or a policy file of your "
             "own (.yaml, .toml, .json).",
@@ -368,7 +363,7 @@ class RequestFields(BaseModel):
     padding_share: Annotated[
         float | None,
         NUMBER,
-        Field(ge=0.0, lt=1.0, allow_inf_nan=False),
+        Meta(ge=0.0, lt=1.0),
         Option(
             help="Share of a batch's tokens that is padding, 0 to 1.",
             default="by --mean-seq-len and the batch",
@@ -376,7 +371,7 @@ class RequestFields(BaseModel):
     ] = None
     sizes: Annotated[
         dict[str, Any],
-        AfterValidator(_finite),
+        Read(_finite),
         Option(
             help="Size of a parametric model, such as hidden=2048 or layers=16; may be repeated.",
             flags=("--size",),
@@ -513,6 +508,7 @@ class RequestFields(BaseModel):
     stragglers: Annotated[bool, Option(help="Allow for the slowest of many devices.")] = True
     custom: Annotated[
         Path | dict[str, Any] | None,
+        FILE_OR_MAPPING,
         Option(help="YAML or TOML file with user-defined devices or clusters.", metavar="FILE"),
     ] = None
     calibration: Annotated[
@@ -524,6 +520,7 @@ class RequestFields(BaseModel):
     ] = None
     predictor: Annotated[
         Path | None,
+        FILE,
         Option(
             help="Folder of a predictor of your own (`precision-time train`).",
             metavar="DIR",
@@ -532,8 +529,8 @@ class RequestFields(BaseModel):
     ] = None
     anchors: Annotated[
         list[dict[str, Any]],
-        BeforeValidator(_anchors),
-        Field(max_length=MOST_ANCHORS),
+        Read(_anchors),
+        Meta(max_length=MOST_ANCHORS),
         Option(
             help="A step you measured: fields in which it differs from the request, and step_time_s or "
             "samples_per_s; may be repeated.",
@@ -544,7 +541,7 @@ class RequestFields(BaseModel):
     coverage: Annotated[
         float,
         NUMBER,
-        Field(ge=LEAST_COVERAGE, le=1.0 - LEAST_COVERAGE),
+        Meta(ge=LEAST_COVERAGE, le=1.0 - LEAST_COVERAGE),
         Option(help="Probability that the interval holds, 0 to 1."),
     ] = 0.9
     trust: Annotated[
@@ -552,7 +549,7 @@ class RequestFields(BaseModel):
     ] = False
     inputs: Annotated[
         list[str],
-        BeforeValidator(_texts),
+        Read(_texts),
         Option(
             help="One argument of your own module, such as ids:int64[B,512] with B for the batch; may be "
             "repeated.",
@@ -574,26 +571,22 @@ class RequestFields(BaseModel):
     ] = None
     example_inputs: Any = None
     """Inputs of an `nn.Module`."""
-    cluster: InstanceOf[Cluster] | InstanceOf[ClusterResources] | None = None
+    cluster: Annotated[Cluster | ClusterResources | None, Read(_cluster, checks=True)] = None
     """A `Cluster` or the `ClusterResources` of an inventory, in the place of the fields that describe one."""
 
-    @model_validator(mode="before")
     @classmethod
-    def _nested(cls, given: Any) -> Any:
-        """Layout options may stand beside the others or under `layout`; None means not given."""
-        if not isinstance(given, Mapping):
-            return given
-        flat = {ALIASES.get(name, name): value for name, value in given.items() if value is not None}
-        flat = with_cluster_words(flat)
+    def _prepared(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Layout options may stand beside the others or under `layout`."""
+        flat = with_cluster_words(given)
         layout = flat.pop("layout", None)
+        outer = {name: flat.pop(name) for name in tuple(flat) if name in LayoutOptions.model_fields}
         if layout is None or isinstance(layout, Mapping):
-            inner = {name: value for name, value in (layout or {}).items() if value is not None}
-            outer = {name: flat.pop(name) for name in tuple(flat) if name in LayoutOptions.model_fields}
-            layout = {**inner, **outer}
-        return {**flat, "layout": layout}
+            layout = {**(layout or {}), **outer}
+        elif isinstance(layout, LayoutOptions) and outer:
+            layout = {**layout.given(), **outer}
+        return {**flat, "layout": layout} if layout else flat
 
-    @model_validator(mode="after")
-    def _agreeing(self) -> Self:
+    def _check_agreement(self) -> None:
         """Of fields that say the same in other words, only one is given.
 
         Raises:
@@ -605,7 +598,6 @@ class RequestFields(BaseModel):
             ]
             if len(given) > 1:
                 raise ConfigError(f"{' and '.join(given)} both say {what}. To fix: give only one of them.")
-        return self
 
 
 SECTIONS: Mapping[str, str] = {
@@ -622,7 +614,7 @@ SECTIONS: Mapping[str, str] = {
 """The first field of every section of the help; a section lasts up to the next one."""
 
 
-def request_fields() -> Iterator[tuple[str, FieldInfo]]:
+def request_fields() -> Iterator[tuple[str, Field]]:
     """Every field by name in the order of the class, layout options in their place."""
     for name, info in RequestFields.model_fields.items():
         if name == "layout":
@@ -631,15 +623,9 @@ def request_fields() -> Iterator[tuple[str, FieldInfo]]:
             yield name, info
 
 
-@cache
 def sections_of_fields() -> dict[str, str]:
     """The section of the help that each field stands in; empty before the first."""
     found, section = {}, ""
     for name, _ in request_fields():
         found[name] = section = SECTIONS.get(name, section)
     return found
-
-
-def option_of(info: FieldInfo) -> Option | None:
-    """How a field is shown; None for one that only Python can give."""
-    return next((item for item in info.metadata if isinstance(item, Option)), None)

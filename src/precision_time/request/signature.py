@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import Any, TypeVar
 
-from pydantic.fields import FieldInfo
-
-from .schema import option_of, request_fields
+from .schema import request_fields
+from .validation import Field
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _POSITIONAL = "model"
@@ -19,7 +18,7 @@ def takes_request_fields(
     *,
     without: Iterable[str] = (),
     only: Iterable[str] = (),
-    also: Mapping[str, FieldInfo] | None = None,
+    also: Mapping[str, Field] | None = None,
 ) -> Callable[[_Function], _Function]:
     """Give a function with `**options` the signature and the argument help that the fields have.
 
@@ -42,13 +41,13 @@ def takes_request_fields(
             inspect.Parameter(
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=info.get_default(call_default_factory=True),
+                default=info.default,
                 annotation=info.annotation,
             )
             for name, info in taken.items()
         ]
         order = sorted([*given, *fields], key=lambda item: item.kind)
-        lines = [f"    {name}: {option.help}" for name, info in taken.items() if (option := option_of(info))]
+        lines = [f"    {name}: {option.help}" for name, info in taken.items() if (option := info.option)]
 
         @wraps(function)
         def call(*args: Any, **options: Any) -> Any:

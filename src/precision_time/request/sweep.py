@@ -7,19 +7,25 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from enum import Enum
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import ConfigError
 from ..precision.catalog import is_policy_file, known_precisions
 from ..workload.resolve import is_known_model
-from .fields import values_of
+from .fields import OneValue, plain_type
 from .request import Request
 from .schema import ALIASES, request_fields
+from .validation import Field
 
 MOST = 10_000
 """Combinations of one question; so many take seconds. More: `grid.py`."""
+MAX_VALUES = 10_000
+"""Of a range: a guard against typing errors."""
+_RANGE = re.compile(r"\s*(?P<low>\S+?)\s*\.\.\s*(?P<high>[^\s:]+)\s*(?::\s*(?P<step>\S+)\s*)?")
 ALL = "all"
 PHASES, RUN = "phases", "run"
 """Fields of a job file for `precision-time run`."""
@@ -30,7 +36,7 @@ def combinations_of(given: Mapping[str, Any], *, prefix: str = "") -> list[Reque
     """One request for each combination of the values given, the last of the fields varying fastest.
 
     Args:
-        given: Field to value or values, as `fields.values_of` reads them.
+        given: Field to value or values, as `values_of` reads them.
         prefix: What stands before a field where the user wrote it: `--` for options.
 
     Raises:
@@ -106,3 +112,77 @@ def _models(given: Any) -> list[Any]:
     if isinstance(given, str) and "," in given and not (os.path.exists(given) or is_known_model(given)):
         return list(dict.fromkeys(part.strip() for part in given.split(",") if part.strip()))
     return [given]
+
+
+def takes_several(field: Field) -> bool:
+    """Whether several values of a field can be compared: it holds a number, a name, a choice or a switch.
+
+    Fields that hold lists, mappings, files or objects are taken as they are.
+    """
+    kind = plain_type(field.annotation)
+    if OneValue in field.marks:
+        return False
+    return kind in (int, float, str, bool, Literal) or (isinstance(kind, type) and issubclass(kind, Enum))
+
+
+def values_of(name: str, field: Field, given: Any) -> list[Any]:
+    """The values that were given for a field: those of a list, of `8,16,64`, or of a range of numbers.
+
+    `16..256` doubles from 16 up to 256, `16..256:16` goes in steps of 16. A field that cannot be compared,
+    and one value, are a list of one.
+
+    Raises:
+        ConfigError: If a range has no end, or a list nothing in it.
+    """
+    if not takes_several(field):
+        return [given]
+    if isinstance(given, list | tuple | range):
+        parts = list(given)
+    elif isinstance(given, str) and given and plain_type(field.annotation) is not bool:
+        parts = [part.strip() for part in given.split(",") if part.strip()]
+    else:
+        return [given]
+    if plain_type(field.annotation) in (int, float):
+        parts = _with_ranges(name, field, parts)
+    if not parts:
+        raise ConfigError(f"{name}={given!r} names no value. To fix: name one, or several such as 8,16,64.")
+    try:
+        return list(dict.fromkeys(parts))
+    except TypeError:  # lists in a list: each is refused with the rule of the field
+        return parts
+
+
+def _with_ranges(name: str, field: Field, parts: Sequence[Any]) -> list[Any]:
+    """The parts with the values of each range in its place; many ranges hold no more than one may."""
+    found: list[Any] = []
+    ranges = 0
+    for part in parts:
+        values = _range_of(name, field, part)
+        found += values
+        ranges += len(values) if len(values) > 1 else 0
+        if ranges > MAX_VALUES:
+            raise ConfigError(
+                f"The ranges of {name} hold more than {MAX_VALUES:,} values. To fix: shorten them, or ask in "
+                "parts."
+            )
+    return found
+
+
+def _range_of(name: str, field: Field, part: Any) -> list[Any]:
+    found = _RANGE.fullmatch(part) if isinstance(part, str) else None
+    if found is None:
+        return [part]
+    rule = f"{name}={part}: a range is low..high, which doubles, or low..high:step"
+    try:
+        low, high = (field.read(found[end]) for end in ("low", "high"))
+        step = None if found["step"] is None else field.read(found["step"])
+    except ConfigError as error:
+        raise ConfigError(f"{rule}. To fix: use numbers, as in {name}=16..256.") from error
+    if high < low or low <= 0 or (step is not None and step <= 0):
+        raise ConfigError(f"{rule}; this one holds nothing. To fix: {name}=16..256.")
+    values = [low]
+    while (above := values[-1] * 2 if step is None else values[-1] + step) <= high:
+        values.append(above)
+        if len(values) > MAX_VALUES:
+            raise ConfigError(f"{rule}; this one holds more than {MAX_VALUES:,} values. To fix: shorten it.")
+    return values

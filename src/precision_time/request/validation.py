@@ -1,88 +1,345 @@
-"""Errors of validation: the field as the user wrote it, the value, the rule, the remedy."""
+"""Classes of declared fields: values are checked against what the annotations say.
+
+msgspec checks types and bounds; here stand the sentences about what breaks a rule: the field as the user
+wrote it, the value, the rule, the remedy.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+import inspect
+import math
+import types
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self, Union, dataclass_transform, get_args, get_origin
 
-from pydantic import ValidationError
+import msgspec
+from msgspec import Meta
 
 from ..errors import ConfigError, nearest_names
+from .fields import SWITCH, Option, Read, choices_of, plain_type
 
+REQUIRED: Any = ...
+"""The default of a field that must be given."""
 _SHOWN = 60
 
 
-def config_error(
-    error: ValidationError,
-    *,
-    fields: Iterable[str],
-    spelled: Callable[[str], str] = lambda name: name,
-    as_text: bool = False,
-) -> ConfigError:
-    """The first fault of a validation as one sentence.
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """One declared field."""
+
+    name: str
+    annotation: Any
+    """Its type as it was declared, without the marks around it."""
+    marks: tuple[Any, ...]
+    """All marks: `Option`, `Read`, bounds."""
+    default: Any
+    """What holds where nothing is given; REQUIRED where something must be."""
+    checked: Any
+    """What msgspec converts to; None where the reader checks."""
+    readers: tuple[Read, ...]
+
+    @classmethod
+    def of(cls, name: str, declared: Any, default: Any = REQUIRED) -> Field:
+        """A field from its annotation."""
+        annotation, *outer = get_args(declared) if get_origin(declared) is Annotated else (declared,)
+        parts = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+        parts = tuple(part for part in parts if part is not types.NoneType)
+        inner = [mark for part in parts if get_origin(part) is Annotated for mark in part.__metadata__]
+        marks = (*outer, *inner)
+        readers = tuple(mark for mark in marks if isinstance(mark, Read))
+        kind = parts[0] if len(parts) == 1 else Union[parts]  # noqa: UP007 - of a tuple
+        if kind is bool and not readers:
+            readers = (SWITCH,)
+        bounds = [mark for mark in outer if isinstance(mark, Meta)]
+        for bound in bounds:
+            kind = Annotated[kind, bound]
+        if any(reader.checks for reader in readers):
+            kind = None
+        return cls(
+            name=name, annotation=annotation, marks=marks, default=default, checked=kind, readers=readers
+        )
+
+    @property
+    def part(self) -> type[Fields] | None:
+        """The class of the fields that this one holds; None for a field with a value."""
+        kind = self.annotation
+        return kind if isinstance(kind, type) and issubclass(kind, Fields) else None
+
+    @property
+    def option(self) -> Option | None:
+        """How it is shown; None for one that only Python can give."""
+        return next((mark for mark in self.marks if isinstance(mark, Option)), None)
+
+    def read(self, given: Any, *, spelled: str = "", as_text: bool = False) -> Any:
+        """A value as the field holds it.
+
+        Args:
+            given: The value.
+            spelled: The field's name as the user wrote it.
+            as_text: Whether every value is text, as on the command line: shown without quotes.
+
+        Raises:
+            ConfigError: If it breaks the field's rule.
+        """
+        value = given
+        try:
+            for reader in self.readers:
+                value = reader.function(value, self.name) if reader.named else reader.function(value)
+            return value if self.checked is None else msgspec.convert(value, self.checked, strict=False)
+        except ConfigError:
+            raise
+        except (ValueError, msgspec.ValidationError) as error:
+            rule, remedy = self._rule(value, error)
+            raise broken(spelled or self.name, given, rule, remedy, as_text=as_text) from None
+
+    def _rule(self, value: Any, error: Exception) -> tuple[str, str]:
+        """The rule that a value breaks and the remedy, in which `{}` stands for the field."""
+        kind = plain_type(self.annotation)
+        if not isinstance(error, msgspec.ValidationError):
+            return str(error), "{}=1 or more" if kind in (int, float) else "correct {}"
+        if kind in (int, float):
+            return _rule_of_number(value, kind, [mark for mark in self.marks if isinstance(mark, Meta)])
+        if kind is bool:
+            return "true or false", "{}=true or {}=false"
+        if choices := choices_of(self.annotation):
+            *others, last = choices
+            return f"one of {', '.join(others)} or {last}" if others else f"{last}", "use one of them"
+        if kind is dict:
+            return "a mapping of names to values", "write {} as name: value"
+        if kind is list:
+            return "a list", "write {} as a list"
+        return ("text", "write {} as text") if kind is str else (f"a {kind.__name__}", "correct {}")
+
+
+def _rule_of_number(value: Any, kind: type, bounds: Sequence[Meta]) -> tuple[str, str]:
+    try:
+        number: float = msgspec.convert(value, kind, strict=False)  # an int may be too large for a float
+    except msgspec.ValidationError:
+        number = math.nan
+    if isinstance(number, float) and not math.isfinite(number):
+        return ("a whole number" if kind is int else "a finite number"), "{}=1 or more"
+    for bound in bounds:
+        if bound.ge is not None and number < bound.ge:
+            return least_rule(bound.ge, whole=kind is int)
+        if bound.gt is not None and number <= bound.gt:
+            return above_rule(bound.gt)
+        if bound.lt is not None and number >= bound.lt:
+            return below_rule(bound.lt)
+    return most_rule(next((bound.le for bound in bounds if bound.le is not None), math.inf))
+
+
+def broken(name: str, given: Any, rule: str, remedy: str, *, as_text: bool = False) -> ConfigError:
+    """The error of a value that breaks its rule; `{}` in the remedy stands for the field.
 
     Args:
-        error: What pydantic found.
-        fields: Names that would have been accepted.
-        spelled: A field's name as the user writes it: option, key or column.
+        name: The field as the user wrote it.
+        given: Its value.
+        rule: What it must be.
+        remedy: What to do.
         as_text: Whether every value is text, as on the command line: shown without quotes.
     """
-    fault = error.errors(include_url=False)[0]
-    # A union names its members after the field; the field itself is the last name that is one.
-    known = set(fields)
-    path = [str(part) for part in fault["loc"]]
-    name = next((part for part in reversed(path) if part in known), path[-1] if path else "")
-    kind, context = fault["type"], fault.get("ctx", {})
-    found = context.get("error")
-    if isinstance(found, ConfigError):
-        # The rule of a field with parts names the part itself.
-        return found
-    if kind == "extra_forbidden":
-        return ConfigError(_unknown(name, known, spelled))
-    if kind == "missing":
-        return ConfigError(f"{spelled(name)} is missing. To fix: give {spelled(name)}.")
-    rule, remedy = _rule(kind, context, str(fault["msg"]))
-    remedy = remedy.replace("{}", spelled(name))
-    shown = str(fault["input"]) if as_text else repr(fault["input"])
+    shown = str(given) if as_text else repr(given)
     shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
-    return ConfigError(f"{spelled(name)}={shown} is invalid: it must be {rule}. To fix: {remedy}.")
+    return ConfigError(f"{name}={shown} is invalid: it must be {rule}. To fix: {remedy.replace('{}', name)}.")
 
 
-def _unknown(name: str, known: set[str], spelled: Callable[[str], str]) -> str:
+def missing_field(name: str) -> ConfigError:
+    """The error of a field that must be given, as the user writes it."""
+    return ConfigError(f"{name} is missing. To fix: give {name}.")
+
+
+def unknown_field(name: str, known: Collection[str], spelled: Callable[[str], str]) -> ConfigError:
+    """The error of a field that there is not, with those that there are."""
     near = nearest_names(name, known)
     guess = f" Did you mean {' or '.join(spelled(each) for each in near)}?" if near else ""
-    return (
-        f"Unknown field {name!r}.{guess} To fix: use a known one: {', '.join(map(spelled, sorted(known)))}."
-    )
+    listed = ", ".join(map(spelled, sorted(known)))
+    return ConfigError(f"Unknown field {name!r}.{guess} To fix: use a known one: {listed}.")
 
 
-def _rule(kind: str, context: dict[str, Any], text: str) -> tuple[str, str]:
-    """The rule and the remedy; `{}` in the remedy stands for the field."""
-    if kind == "greater_than_equal":
-        least = context["ge"]
-        if 0 < least < 1:
-            return f"a number above 0, {least:g} or more", "{}=1 or more"
-        kind_of_number = "a number" if isinstance(least, float) else "a whole number"
-        return f"{kind_of_number} of at least {least:g}", f"{{}}={least:g} or more"
-    if kind == "greater_than":
-        return f"a number above {context['gt']:g}", "{}=1 or more"
-    if kind == "less_than_equal":
-        return f"at most {context['le']:,}", "check the number"
-    if kind == "less_than":
-        return f"below {context['lt']:,g}", "check the number"
-    if kind.startswith("int"):
-        return "a whole number", "{}=1 or more"
-    if kind in ("float_parsing", "float_type", "finite_number"):
-        return "a finite number", "{}=1 or more"
-    if kind.startswith("bool"):
-        return "true or false", "{}=true or {}=false"
-    if kind in ("enum", "literal_error"):
-        choices = context["expected"].replace("'", "")
-        return f"one of {choices}", "use one of them"
-    if kind == "value_error":
-        return str(context["error"]).removeprefix("it must be "), "{}=1 or more"
-    if kind.startswith(("dict", "mapping", "model")):
-        return "a mapping of names to values", "write {} as name: value"
-    if kind.startswith("string"):
-        return "text", "write {} as text"
-    return text[:1].lower() + text[1:], "correct {}"
+def least_rule(least: float, *, whole: bool) -> tuple[str, str]:
+    """Rule and remedy of a number of at least so much."""
+    if 0 < least < 1:
+        return f"a number above 0, {least:g} or more", "{}=1 or more"
+    return f"{'a whole number' if whole else 'a number'} of at least {least:g}", f"{{}}={least:g} or more"
+
+
+def above_rule(bound: float) -> tuple[str, str]:
+    """Rule and remedy of a number above so much."""
+    return f"a number above {bound:g}", "{}=1 or more"
+
+
+def below_rule(bound: float) -> tuple[str, str]:
+    """Rule and remedy of a number below so much."""
+    return f"below {bound:,g}", "check the number"
+
+
+def most_rule(most: float) -> tuple[str, str]:
+    """Rule and remedy of a number of at most so much."""
+    return f"at most {most:,}", "check the number"
+
+
+def _is_of_class(annotation: Any) -> bool:
+    origin: Any = get_origin(annotation)
+    return origin is ClassVar
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Fields:
+    """Values of the fields that a class declares: checked, unchangeable, and it is known which were given.
+
+    A value that is None is not given; a field that is not given reads as its default.
+    """
+
+    model_fields: ClassVar[dict[str, Field]] = {}
+    """By name, in the order of the class, those of its bases first."""
+    aliases: ClassVar[Mapping[str, str]] = {}
+    """Other names of fields."""
+
+    def __init_subclass__(cls) -> None:
+        own = {
+            name: Field.of(name, annotation, cls.__dict__.get(name, REQUIRED))
+            for name, annotation in inspect.get_annotations(cls, eval_str=True).items()
+            if not _is_of_class(annotation)
+        }
+        cls.model_fields = {**cls.model_fields, **own}
+        for name, field in own.items():
+            if isinstance(field.default, dict | list):
+                delattr(cls, name)  # `__getattr__` gives everyone one of his own
+
+    def __init__(self, /, **given: Any) -> None:
+        self._take(given)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], *, prefix: str = "") -> Self:
+        """The values that are given by name.
+
+        Args:
+            given: Field to value; None stands for not given.
+            prefix: What stands before a field where the user wrote it: `--` for options.
+
+        Raises:
+            ConfigError: If a field is unknown or a value breaks its rule; names both as the user did.
+        """
+        new = cls.__new__(cls)
+        new._take(given, prefix)
+        return new
+
+    def changed(self, **values: Any) -> Self:
+        """The same with other values, which are taken as they are."""
+        new = type(self).__new__(type(self))
+        new.__dict__.update(self.__dict__, **values)
+        return new
+
+    @property
+    def model_fields_set(self) -> frozenset[str]:
+        """The fields that were given."""
+        return frozenset(self.__dict__)
+
+    def given(self, *, without_defaults: bool = False) -> dict[str, Any]:
+        """The fields that were given, those of a part of the class among them, as a job file holds them.
+
+        Args:
+            without_defaults: Leave out what is the default anyway.
+        """
+        found: dict[str, Any] = {}
+        for name, value in self.__dict__.items():
+            if isinstance(value, Fields):
+                found |= value.given(without_defaults=without_defaults)
+            elif not without_defaults or value != type(self).model_fields[name].default:
+                found[name] = _plain(value)
+        return found
+
+    @classmethod
+    def _prepared(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """What is given, in the form in which the fields take it."""
+        return given
+
+    def _check_agreement(self) -> None:
+        """Raise a ConfigError where values contradict each other."""
+
+    def _take(self, given: Mapping[str, Any], prefix: str = "") -> None:
+        if not isinstance(given, Mapping):
+            raise ConfigError(f"{given!r:.60} is no mapping. To fix: write it as names and values.")
+        written = {self.aliases.get(name, name): name for name in given}
+        stated = {self.aliases.get(name, name): value for name, value in given.items() if value is not None}
+        known = set(self.model_fields)
+        for name, field in self.model_fields.items():
+            if (part := field.part) is not None:
+                known = known - {name} | part.model_fields.keys()
+
+        def spelled(name: str) -> str:
+            name = str(written.get(name, name))
+            return f"{prefix}{name.replace('_', '-')}" if prefix else name
+
+        self._fill(self._prepared(stated), known=known, spelled=spelled, as_text=bool(prefix))
+        self._check_agreement()
+
+    def _fill(
+        self,
+        stated: Mapping[str, Any],
+        *,
+        known: Collection[str],
+        spelled: Callable[[str], str],
+        as_text: bool,
+    ) -> None:
+        """Check and keep values, in the order of the fields.
+
+        Args:
+            stated: Field to value.
+            known: Names that a user may write.
+            spelled: A field's name as the user wrote it.
+            as_text: Whether every value is text, as on the command line.
+        """
+        for name, field in self.model_fields.items():
+            value = stated.get(name)
+            if value is None:
+                if field.default is REQUIRED:
+                    raise missing_field(spelled(name))
+            elif (kind := field.part) is None or isinstance(value, kind):
+                self.__dict__[name] = (
+                    field.read(value, spelled=spelled(name), as_text=as_text) if kind is None else value
+                )
+            elif isinstance(value, Mapping):
+                self.__dict__[name] = part = kind.__new__(kind)
+                part._fill(value, known=known, spelled=spelled, as_text=as_text)
+            else:
+                raise ConfigError(
+                    f"{spelled(name)}={value!r:.60} is invalid: it must be a mapping of names to values. "
+                    f"To fix: write {spelled(name)} as name: value."
+                )
+        for name in stated:
+            if name not in self.model_fields:
+                raise unknown_field(str(name), known, spelled)
+
+    def __getattr__(self, name: str) -> Any:
+        field = type(self).model_fields.get(name)
+        if field is None or field.default is REQUIRED:
+            raise AttributeError(f"{type(self).__name__!r} has no {name!r}")
+        return field.default.copy()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} does not change: {name!r} cannot be set")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{type(self).__name__} does not change: {name!r} cannot be deleted")
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash((type(self), frozenset(self.__dict__.items())))
+
+    def __repr__(self) -> str:
+        """The class and the fields that were given."""
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.given().items())
+        return f"{type(self).__name__}({shown})"
+
+
+def _plain(value: Any) -> Any:
+    """Choices as their word, paths as text."""
+    if isinstance(value, Enum):
+        return value.value
+    return str(value) if isinstance(value, Path) else value

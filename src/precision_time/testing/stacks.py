@@ -11,11 +11,11 @@ from dataclasses import replace
 import numpy as np
 
 from ..cost.constants import constants
-from ..cost.memory.states import framework_memory
+from ..cost.memory import framework_memory
 from ..cost.stacks import get_stack_profile, kind_of_stack
 from ..learn.artifact import shipped_predictor
 from ..learn.features import COMPILERS
-from ..learn.serving import predict_step_times
+from ..learn.priced import predict_step_times
 from ..learn.table import job_table
 from ..precision.catalog import known_precisions, known_variants
 from ..request.request import Request
@@ -59,8 +59,8 @@ class StackSuite:
         """Trained columns are read by name; a stack that training never saw is like any other unseen one."""
         predictor = shipped_predictor()
         job = Request.of({"model": CNN, "device": _DEVICE, "gpus": 8, "stack": name}).resolve()
-        columns = job_table([job]).select(predictor.correction.names)
-        trained = f"stack.{kind_of_stack(name)}" in predictor.correction.names
+        columns = job_table([job]).select(predictor.names)
+        trained = f"stack.{kind_of_stack(name)}" in predictor.names
         indicators = [i for i, column in enumerate(columns.names) if column.startswith("stack.")]
         assert columns.features[0, indicators].sum() == float(trained)
         if not trained:

@@ -49,7 +49,7 @@ class TermSuite:
 
     def test_is_a_feature_of_the_predictor(self, term: StepTerm) -> None:
         """Its share of the step is a column: a new term takes `scripts/accuracy.py --ship`."""
-        names = shipped_predictor().correction.names
+        names = shipped_predictor().names
         assert f"share.{term.name}" in names, "To fix: `scripts/accuracy.py --ship`."
 
     def test_is_explained(self, term: StepTerm) -> None:

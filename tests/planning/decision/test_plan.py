@@ -15,9 +15,10 @@ from precision_time.planning.decision.api import plan
 from precision_time.planning.decision.candidate import Candidate
 from precision_time.planning.decision.html import to_html
 from precision_time.planning.decision.limits import limits_of
-from precision_time.planning.decision.page import to_text
-from precision_time.planning.decision.picture import write_candidates, write_plot
+from precision_time.planning.decision.picture import write_plot
 from precision_time.planning.decision.timing import layout_fields
+from precision_time.render.table import write_columns
+from precision_time.render.terminal import text_of_blocks
 from precision_time.request.request import Request
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -154,14 +155,14 @@ def test_the_page_says_choices_limits_and_what_ifs(found):
     for words in ("Cheapest: ", "Fastest: ", "Greenest: ", "Pareto front", "What if", "--why", "$400.00"):
         assert words.replace("$400.00", "$400") in page
     assert max(map(len, page.splitlines())) <= 120
-    whole = to_text(found, why=True)
+    whole = text_of_blocks(found.blocks(why=True))
     assert "Break-even" not in whole and "What moves the answer" in whole and "Assumed: " in whole
     assert all(each.words.partition(":")[0] in whole for each in found.break_evens)
     assert found.best.label in repr(found) and "<table" in found._repr_html_()
 
 
 def test_files_hold_all_candidates(found, tmp_path):
-    write_candidates(found, tmp_path / "plan.csv")
+    write_columns(found.columns(), tmp_path / "plan.csv")
     rows = [*csv.DictReader((tmp_path / "plan.csv").read_text().splitlines())]
     assert len(rows) == found.counts.candidates and rows[0]["feasible"] == "True"
     write_plot(found, tmp_path / "plan.png")

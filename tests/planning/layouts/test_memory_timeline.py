@@ -18,8 +18,8 @@ from precision_time.errors import ConfigError
 from precision_time.hardware.catalog import get_cluster
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.parallel.layout import Checkpointing, Layout, PipelineSchedule
-from precision_time.planning.layouts.memory_picture import memory_page, memory_svg, write_memory
 from precision_time.planning.layouts.memory_timeline import MemoryTimeline, memory_of_step
+from precision_time.planning.layouts.pictures import memory_page, memory_svg, write_memory
 from precision_time.planning.layouts.timeline import step_timeline
 from precision_time.precision.catalog import get_policy
 from precision_time.predict.predictor import RunLength, predict_job

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from precision_time.planning.layouts.api import find_layouts
-from precision_time.planning.layouts.picture import write_picture
+from precision_time.planning.layouts.pictures import write_picture
 from precision_time.planning.layouts.timeline import step_timeline
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

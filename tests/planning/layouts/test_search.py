@@ -15,7 +15,7 @@ from precision_time.diagnostics import Diagnostics
 from precision_time.errors import ConfigError, LayoutError
 from precision_time.executor import OneCopy, process_map
 from precision_time.learn.artifact import shipped_predictor
-from precision_time.learn.serving import predict_step_times
+from precision_time.learn.priced import predict_step_times
 from precision_time.parallel.layout import EQUAL_WITHIN, Checkpointing, Layout, Offload, simplicity
 from precision_time.parallel.space import parse_fixed
 from precision_time.planning.layouts.advice import why_first
@@ -86,7 +86,7 @@ def test_bounds_lie_below_what_they_bound(small: Question) -> None:
     one = OneCopy(small.job)
     bounds = bounds_of(one, families)
     priced = price_layouts(one, bounds.layouts)
-    share = bounds.base_s / priced.table.analytical_s
+    share = bounds.base_s / priced.analytical_s
     assert len(share) == len(layouts) > 200
     assert share.max() <= 1.02
     assert share.mean() > 0.8

@@ -14,7 +14,7 @@ from precision_time.cost.search import under
 from precision_time.errors import ConfigError
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.parallel.layout import Layout, PipelineSchedule
-from precision_time.planning.layouts.picture import to_html, to_svg, write_picture
+from precision_time.planning.layouts.pictures import step_page, step_svg, write_picture
 from precision_time.planning.layouts.timeline import Bar, StepTimeline, Stream, step_timeline
 from precision_time.planning.layouts.trace import trace_document, write_trace
 from precision_time.predict.predictor import RunLength, predict_job
@@ -110,7 +110,7 @@ def test_the_trace_is_complete_and_lasts_the_step(step: StepTimeline, tmp_path: 
 
 
 def test_the_svg_parses_and_stays_inside(step: StepTimeline) -> None:
-    root = ET.fromstring(to_svg(step))
+    root = ET.fromstring(step_svg(step))
     width = float(root.get("width", "0"))
     rectangles = root.findall("{http://www.w3.org/2000/svg}rect")
     assert len(rectangles) > 5
@@ -123,10 +123,10 @@ def test_the_svg_parses_and_stays_inside(step: StepTimeline) -> None:
 
 
 def test_the_page_holds_picture_and_terms(step: StepTimeline) -> None:
-    page = to_html(step)
+    page = step_page(step)
     assert page.count("<svg") == page.count("</svg>") == 1
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
-    for name in step.prediction.terms:
+    for name in (name for name, seconds in step.prediction.terms.items() if seconds):
         assert name.removesuffix("_s").removesuffix("_exposed").replace("_", " ") in page
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from precision_time.errors import CatalogError
 from precision_time.planning.money.cost import HOURS_PER_MONTH, offer_cost, run_cost
-from precision_time.planning.money.offers import Market, offers, whole_instances
+from precision_time.planning.money.offer import Market, whole_instances
+from precision_time.planning.money.offers import offers
 from precision_time.planning.money.rates import Term, list_rate
 
 

@@ -12,7 +12,8 @@ from precision_time.cli.main import main
 from precision_time.errors import CatalogError, UnknownNameError
 from precision_time.hardware.catalog import get_device
 from precision_time.planning.money.currency import parse_currency
-from precision_time.planning.money.offers import Market, known_regions, offers, with_reserved
+from precision_time.planning.money.offer import Market
+from precision_time.planning.money.offers import known_regions, offers, with_reserved
 from precision_time.planning.money.reading import COLUMNS, read_prices, read_table, written_table
 from precision_time.planning.money.reference import usd_per_device_hour
 

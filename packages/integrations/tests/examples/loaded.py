@@ -49,8 +49,10 @@ def run(job: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    declare_torchvision()  # where it does not load beside this torch, its trainers ask for it all the same
-    for example in map(Path, sys.argv[1:]):
+    examples = [Path(name) for name in sys.argv[1:]]
+    if any(example.stem == "huggingface_trainer" for example in examples):
+        declare_torchvision()  # where it does not load beside this torch, it is asked for all the same
+    for example in examples:
         with suppress(ImportError):  # what an example needs is not there: its test is skipped
             exec(compile(first_imports(example), str(example), "exec"), {})
     gc.collect()

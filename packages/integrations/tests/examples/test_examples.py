@@ -1,16 +1,19 @@
 """Every example runs in an empty folder with the real library, and prints what it says it prints.
 
-By day in copies of one process that has loaded the libraries (`loaded.py`).
+In copies of one process that has loaded the libraries (`loaded.py`): loading takes most of the time, and the
+largest wait for the night.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from subprocess import PIPE, Popen
 from tempfile import TemporaryDirectory
@@ -21,6 +24,35 @@ from surface import SOURCES
 
 EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.py"))
 PRINTS = "# prints: "
+
+
+WAIT = {
+    "accelerate_tracker": pytest.mark.nightly(
+        covered_by="packages/integrations/tests/online/test_accelerate.py::test_loop_is_predicted_told_logged_and_measured"
+    ),
+    "deepspeed_engine": pytest.mark.nightly(
+        covered_by="packages/integrations/tests/online/test_deepspeed.py::test_the_first_batch_is_described_and_the_run_offered"
+    ),
+    "huggingface_trainer": pytest.mark.nightly(
+        covered_by="packages/integrations/tests/online/test_transformers.py::test_run_is_predicted_told_logged_and_measured"
+    ),
+    "import_trackers": pytest.mark.nightly(
+        covered_by="packages/integrations/tests/test_import_trackers.py::test_mlflow_store_gives_the_times_that_were_logged"
+    ),
+    "keras_callback": pytest.mark.nightly(
+        covered_by="packages/integrations/tests/online/test_keras.py::test_a_fit_is_watched_and_trains_as_it_would_alone"
+    ),
+    "lightning_callback": pytest.mark.nightly(
+        covered_by="packages/integrations/tests/online/test_lightning.py::test_fit_is_predicted_told_logged_and_measured"
+    ),
+    "ray_train": pytest.mark.nightly(
+        covered_by="packages/integrations/tests/online/test_ray_train.py::test_reports_are_counted_where_workers_say_nothing"
+    ),
+    "ray_tune_deadline": pytest.mark.nightly(
+        covered_by="packages/integrations/tests/test_ray_tune.py::test_a_real_search_with_asha"
+    ),
+}
+"""Examples whose framework takes seconds to load."""
 
 
 def lines_of(example: Path, mark: str) -> list[str]:
@@ -37,6 +69,7 @@ def environment_of(folder: Path) -> dict[str, str]:
         "PRECISION_TIME_HOME": str(folder / "own"),
         "PYTHONPATH": os.pathsep.join(map(str, SOURCES.values())),
         "RAY_AUTH_MODE": "disabled",
+        "RAY_TQDM_PATCH_PRINT": "0",  # else a message of a worker replaces the print that is being pickled
         "TMPDIR": str(folder),
     }
 
@@ -45,7 +78,10 @@ def environment_of(folder: Path) -> dict[str, str]:
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Popen[str]]:
     """The process whose copies run the examples."""
     folder = tmp_path_factory.mktemp("loaded")
-    command = [sys.executable, str(Path(__file__).with_name("loaded.py")), *map(str, EXAMPLES)]
+    examples = [
+        each for each in EXAMPLES if os.environ.get("PRECISION_TIME_NIGHTLY") or each.stem not in WAIT
+    ]
+    command = [sys.executable, str(Path(__file__).with_name("loaded.py")), *map(str, examples)]
     with (
         (folder / "errors").open("w") as errors,
         Popen(
@@ -58,7 +94,11 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Popen[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(each, marks=WAIT.get(each.stem, ())) for each in EXAMPLES],
+    ids=[each.stem for each in EXAMPLES],
+)
 def test_example_runs(example: Path, tmp_path: Path, loaded: Popen[str]) -> None:
     assert lines_of(example, PRINTS), "it does not say what it prints"
     with TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as short:
@@ -77,6 +117,14 @@ def test_example_runs(example: Path, tmp_path: Path, loaded: Popen[str]) -> None
         code = int(loaded.stdout.readline())
         printed, errors = (path.read_text(encoding="utf-8") for path in (out, err))
     _check(example, code, printed, errors)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_what_an_example_imports_of_the_package_is_there(example: Path) -> None:
+    for each in ast.walk(ast.parse(example.read_text(encoding="utf-8"))):
+        if isinstance(each, ast.ImportFrom) and (each.module or "").startswith("precision_time"):
+            module = import_module(each.module)
+            assert [name.name for name in each.names if not hasattr(module, name.name)] == []
 
 
 @pytest.mark.nightly(covered_by="packages/integrations/tests/examples/test_examples.py::test_example_runs")

@@ -242,19 +242,10 @@ print("found", json.dumps({
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "stage",
-    [
-        pytest.param(
-            0,
-            marks=pytest.mark.nightly(
-                covered_by="packages/integrations/tests/online/test_deepspeed.py::test_a_real_engine_on_this_processor[3]"
-            ),
-        ),
-        3,
-    ],
+@pytest.mark.nightly(
+    covered_by="packages/integrations/tests/online/test_deepspeed.py::test_the_first_batch_is_described_and_the_run_offered"
 )
+@pytest.mark.parametrize("stage", [0, 3])
 def test_a_real_engine_on_this_processor(stage: int, tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", REAL, str(stage)],

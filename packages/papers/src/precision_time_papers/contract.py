@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precision_time.errors import ConfigError
-from precision_time.learn.stages import DEFAULT_SETTINGS, BoosterSettings
+from precision_time.learn.boosting import DEFAULT_SETTINGS, BoosterSettings
 from precision_time.learn.table import JobTable, MeasuredTable
 from precision_time.workload.graph import OpGraph
 

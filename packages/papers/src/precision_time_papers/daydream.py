@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from precision_time.cost.terms import KERNEL_TERMS
-from precision_time.learn.stages import DEFAULT_SETTINGS, BoosterSettings
+from precision_time.learn.boosting import DEFAULT_SETTINGS, BoosterSettings
 from precision_time.workload.graph import PRODUCT_CLASSES
 
 from .contract import FeatureTable, Fitted, Floats, Ints, JobViews, column

@@ -1,11 +1,12 @@
-r"""The hierarchical precision-aware predictor, ours, and its counterparts that ignore the precision.
+r"""Our predictor, and its counterparts that ignore the precision.
 
-Formula: step = cost model * exp(four learned stages) (devdoc 003). The blind ones price every job as fp32 and
-give the trees no feature that depends on the precision; their stages hold in full everywhere
-(`StagedCorrection.without_shrinkage`), as fp32 formulas are nothing to fall back to. One is fitted to runs of
-every precision, one to runs in fp32 and TF32 only: what a user gets who sets nothing.
-Source: arXiv 2604.16145. Its abstract: a prediction that ignores precision errs by up to 147.85 %, which is
-what a predictor of single-precision time errs by on a run 2.48 times as fast (papers.md 1.3).
+Formula: step = cost model * exp(trees) (`learn.predictor`). The blind ones price every job as fp32 and give
+the trees no feature that depends on the precision; their correction does not shrink, as fp32 formulas are
+nothing to fall back to. One is fitted to runs of every precision, one to runs in fp32 and TF32 only: what a
+user gets who sets nothing.
+Source: arXiv 2604.16145, whose own hierarchy is `hierarchical.py`. Its abstract: a prediction that ignores
+precision errs by up to 147.85 %, which is what a predictor of single-precision time errs by on a run 2.48
+times as fast (papers.md 1.3).
 """
 
 from __future__ import annotations
@@ -17,13 +18,8 @@ from typing import ClassVar
 import numpy as np
 
 from precision_time.errors import ConfigError
-from precision_time.learn.stages import (
-    DEFAULT_SETTINGS,
-    BoosterSettings,
-    ByStage,
-    StagedCorrection,
-    fit_stages,
-)
+from precision_time.learn.boosting import DEFAULT_SETTINGS, BoosterSettings
+from precision_time.learn.predictor import Predictor, Times, fit_predictor
 from precision_time.learn.table import JobTable, MeasuredTable
 from precision_time.learn.training import row_weights
 
@@ -33,27 +29,24 @@ SINGLE_PRECISION = ("fp32", "tf32")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FittedStages:
-    """The stages, and how the jobs look to them."""
+class FittedTimes:
+    """The predictor, and how the jobs look to it."""
 
-    correction: StagedCorrection
+    predictor: Predictor
     blind: bool
-    no_shrinkage: bool
 
     def predict(self, jobs: JobViews) -> Floats:
         """Step times [s], shape (n,)."""
-        return self.by_stage(jobs).corrected.step_time_s
+        return self.times(jobs).step_time_s
 
-    def by_stage(self, jobs: JobViews) -> ByStage:
-        """Step times of all stages and of fewer, and distances to the runs fitted."""
-        seen = jobs.fp32 if self.blind else jobs.native
-        correction = self.correction.without_shrinkage(seen) if self.no_shrinkage else self.correction
-        return correction.by_stage(seen)
+    def times(self, jobs: JobViews) -> Times:
+        """Step times, and distances to the runs fitted."""
+        return self.predictor.times(jobs.fp32 if self.blind else jobs.native)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrecisionAware:
-    """Cost model and four learned stages (devdoc 003)."""
+    """Cost model and one learned stage."""
 
     citation: ClassVar[str] = "arXiv 2604.16145"
     trees: Mapping[str, BoosterSettings] = field(default_factory=lambda: DEFAULT_SETTINGS)
@@ -63,15 +56,15 @@ class PrecisionAware:
     fp32_only: bool = False
     """Whether only runs in single precision are fitted."""
     no_shrinkage: bool | None = None
-    """Whether the stages hold in full far from measured runs; None: for blind predictors."""
+    """Whether the correction holds in full far from measured runs; None: for blind predictors."""
 
     @property
     def title(self) -> str:
         """Its name in tables."""
         return "ours" + (" without precision" * self.blind) + (", fitted on fp32" * self.fp32_only)
 
-    def fit(self, table: FeatureTable, rows: Ints) -> FittedStages:
-        """Fit the stages to the rows.
+    def fit(self, table: FeatureTable, rows: Ints) -> FittedTimes:
+        """Fit to the rows.
 
         Raises:
             ConfigError: If there are no rows, or none in single precision where only those are wanted.
@@ -87,30 +80,21 @@ class PrecisionAware:
                 )
             rows = rows[single]
         jobs = table.jobs.fp32 if self.blind else table.jobs.native
-        return FittedStages(
-            correction=fit_staged(table.measured, jobs, rows, trees=self.trees, seed=self.seed),
-            blind=self.blind,
-            no_shrinkage=self.blind if self.no_shrinkage is None else self.no_shrinkage,
-        )
+        fitted = fit_to(table.measured, jobs, rows, trees=self.trees, seed=self.seed)
+        whole = self.blind if self.no_shrinkage is None else self.no_shrinkage
+        return FittedTimes(predictor=replace(fitted, fade=0.0) if whole else fitted, blind=self.blind)
 
 
-def fit_staged(
+def fit_to(
     table: MeasuredTable, jobs: JobTable, rows: Ints, *, trees: Mapping[str, BoosterSettings], seed: int
-) -> StagedCorrection:
-    """Fit the stages with `jobs` in the place of the table's own.
+) -> Predictor:
+    """Fit with `jobs` in the place of the table's own.
 
     Args:
         table: Measurements.
         jobs: How the jobs of all its rows look to the predictor.
         rows: Rows to learn from.
-        trees: LightGBM settings per stage.
-        seed: Of boosters and inner folds.
+        trees: LightGBM settings.
+        seed: Of the booster.
     """
-    return fit_stages(
-        replace(table, jobs=jobs),
-        rows,
-        row_weights(table),
-        table.groups(),
-        settings=trees,
-        seed=seed,
-    )
+    return fit_predictor(replace(table, jobs=jobs), rows, row_weights(table), trees["step"], seed=seed)

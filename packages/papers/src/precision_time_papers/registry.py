@@ -19,6 +19,7 @@ from .driple import EPOCHS, QUICK_EPOCHS, DripleLike
 from .ernest import Ernest, ErnestPooled
 from .flops_regression import FlopsRegression
 from .formulas import Formulas
+from .hierarchical import Hierarchical
 from .optimus import Optimus
 from .paleo import PaleoLike
 from .per_job import SamplingEstimator
@@ -121,6 +122,9 @@ _BUILT_IN: Mapping[str, PredictorEntry] = {
         PredictorEntry("blind", _staged(blind=True), _BLIND, Needs.PRICING),
         PredictorEntry("fp32-blind", _staged(blind=True, fp32_only=True), _BLIND, Needs.PRICING),
         PredictorEntry(
+            "hierarchical", lambda o: Hierarchical(trees=o.trees, seed=o.seed), _AWARE, Needs.PRICING
+        ),
+        PredictorEntry(
             "predictddl",
             _predictddl(BLIND),
             _BLIND,
@@ -218,7 +222,7 @@ def _of_plugins() -> Mapping[str, PredictorEntry]:
 
 PREDICTORS: Mapping[str, PredictorEntry] = _Predictors()
 """Name to predictor, in the order of tables."""
-PRICED_ONLY = ("blind", "fp32-blind", "flops", "roofline", "paleo", "daydream", "formulas")
+PRICED_ONLY = ("hierarchical", "blind", "fp32-blind", "flops", "roofline", "paleo", "daydream", "formulas")
 """Predictors of table T3 besides ours: those that need nothing but pricing."""
 
 

@@ -48,6 +48,7 @@ def table_of(measured_s, *, models=None, keys=None, precisions=None, quality=Qua
             analytical_s=seconds,
             compute_s=seconds,
             exposed_s=seconds,
+            least_s=0.0 * seconds,
         ),
         measurements=rows,
         measured_s=seconds,

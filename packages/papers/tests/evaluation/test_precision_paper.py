@@ -8,7 +8,7 @@ import pytest
 
 from precision_time.corpus.protocols import chip
 from precision_time.corpus.store import load_corpus
-from precision_time.learn.stages import DEFAULT_SETTINGS
+from precision_time.learn.boosting import DEFAULT_SETTINGS
 from precision_time_papers.evaluation.papers.precision import (
     NO_RUN,
     by_network,

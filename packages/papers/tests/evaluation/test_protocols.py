@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from precision_time.corpus.families import families_of, family_key, family_numbers
-from precision_time.corpus.protocols import PROTOCOLS, chip, source_name
+from precision_time.corpus.protocols import PROTOCOLS, chip, publisher, source_name
 from precision_time.corpus.splits import configuration_groups, model_group
 from precision_time.corpus.store import load_corpus
 from precision_time_papers.evaluation.report import sample_families
@@ -50,6 +50,7 @@ def test_no_configuration_is_on_both_sides(asked, runs) -> None:
         ("model", lambda item: model_group(item.model)),
         ("device", lambda item: chip(item.device)),
         ("source", source_name),
+        ("publisher", publisher),
         ("family", family_key),
         ("precision", lambda item: (model_group(item.model), item.device, item.precision)),
     ],
@@ -88,7 +89,9 @@ def test_scale_learns_from_few_devices_and_asks_of_many(runs) -> None:
     assert min(runs[row].num_devices for row in fold.test) >= 16
 
 
-@pytest.mark.parametrize("protocol", [name for name in PROTOCOLS if name not in ("scale", "cluster")])
+@pytest.mark.parametrize(
+    "protocol", [name for name in PROTOCOLS if name not in ("scale", "cluster", "publisher")]
+)
 def test_a_seed_decides_the_folds(protocol, runs) -> None:
     first, again, other = (PROTOCOLS[protocol].split(runs, seed, FOLDS)[0].test for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, again)

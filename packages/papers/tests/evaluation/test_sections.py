@@ -12,7 +12,7 @@ from precision_time.corpus.protocols import PROTOCOLS
 from precision_time.corpus.splits import configuration_groups
 from precision_time.corpus.store import load_corpus
 from precision_time.errors import ConfigError
-from precision_time.learn.stages import DEFAULT_SETTINGS
+from precision_time.learn.boosting import DEFAULT_SETTINGS
 from precision_time.render.table import text_of
 from precision_time_papers.evaluation.ablations import ABLATIONS
 from precision_time_papers.evaluation.cross_validation import Runs
@@ -24,7 +24,6 @@ from precision_time_papers.evaluation.generalization import (
     nearest_known,
 )
 from precision_time_papers.evaluation.importance import GROUPS, grouped_features
-from precision_time_papers.evaluation.predictor_tables import STAGES
 from precision_time_papers.evaluation.pricing import priced_corpus
 from precision_time_papers.evaluation.report import SECTIONS, build_report, report_of, sample_families
 from precision_time_papers.evaluation.tables import html, markdown
@@ -67,10 +66,10 @@ def test_ablations_are_scored_on_the_same_rows(runs) -> None:
     (section,) = report_of(runs, only=("T4",), seeds=1).sections
     (table,) = section.tables
     assert [row[0] for row in table.rows][:2] == ["ours", ABLATIONS["dtype-features"].title]
-    assert len(table.rows) == len(ABLATIONS) + 2 + len(STAGES)
+    assert len(table.rows) == len(ABLATIONS) + 2
     scores = {row[0]: row[1] for row in table.rows}
     assert scores["minus both (precision-blind)"] > scores["ours"]
-    assert scores["minus all stages"] == pytest.approx(
+    assert scores["minus the trees"] == pytest.approx(
         np.mean(np.abs(runs.table.jobs.analytical_s / runs.table.measured_s - 1.0)) * 100.0
     )
 
@@ -132,7 +131,7 @@ def test_wider_intervals_hold_more_often(runs) -> None:
     shares = np.nanmean(inside, axis=1)
     assert shares.shape == (len(LEVELS),)
     assert (np.diff(shares) >= 0.0).all()
-    assert shares[-1] > 0.8
+    assert shares[-1] > 0.75  # of five trees on 110 runs
 
 
 def test_every_feature_is_in_one_group(runs) -> None:

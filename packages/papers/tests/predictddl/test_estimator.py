@@ -40,6 +40,7 @@ def table() -> FeatureTable:
         analytical_s=np.exp(log_s),
         compute_s=np.exp(log_s),
         exposed_s=np.zeros(ROWS),
+        least_s=np.zeros(ROWS),
     )
     measured = MeasuredTable(
         jobs=native,

@@ -62,5 +62,5 @@ def test_a_job_that_fits_nowhere_has_its_nearest_miss(cluster: Path) -> None:
 
 def test_without_ortools_the_extra_is_named(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ortools.sat.python.cp_model", None)
-    with pytest.raises(MissingExtraError, match=r"precision-time\[schedule\]"):
+    with pytest.raises(MissingExtraError, match=r"precision-time-papers\[schedule\]"):
         schedule([JOB], cluster)

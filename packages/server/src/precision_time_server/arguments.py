@@ -6,17 +6,24 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 
 from precision_time.errors import ConfigError, shown
 from precision_time.hardware.device_table import canonical_device
-from precision_time.planning.money.offers import Offer
-from precision_time.request.fields import MAX_COUNT, MAX_VALUE, NUMBER, PositiveNumber, values_of
+from precision_time.planning.money.offer import Offer
+from precision_time.request.fields import LEAST_VALUE, MAX_COUNT, MAX_VALUE, NUMBER, TOTAL
 from precision_time.request.schema import request_fields
-from precision_time.request.validation import config_error
+from precision_time.request.sweep import values_of
+from precision_time.request.validation import Fields
+
+from .validation import config_error
 
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 _Names = Annotated[list[StrictStr], Field(min_length=1, max_length=300)] | StrictStr
+_NUMBER = BeforeValidator(NUMBER.function)
+_PositiveNumber = Annotated[
+    float, BeforeValidator(TOTAL.function), Field(ge=LEAST_VALUE, le=MAX_VALUE, allow_inf_nan=False)
+]
 _OPERATOR = "how much of this machine a call gets is the operator's to say"
 _PAGE = "the answer has all that a picture or a table is made of"
 REFUSED_ARGUMENTS: Mapping[str, str] = {
@@ -45,9 +52,9 @@ class PriceRow(BaseModel):
     region: Annotated[StrictStr, Field(min_length=1, max_length=100)] = "own"
     device: Annotated[StrictStr, Field(max_length=100)]
     devices_per_instance: Annotated[StrictInt, Field(ge=1, le=1024)] = 1
-    usd_per_hour: PositiveNumber | None = None
-    spot_usd_per_hour: PositiveNumber | None = None
-    reserved_usd_per_hour: PositiveNumber | None = None
+    usd_per_hour: _PositiveNumber | None = None
+    spot_usd_per_hour: _PositiveNumber | None = None
+    reserved_usd_per_hour: _PositiveNumber | None = None
 
     def offer(self) -> Offer:
         """The same as an offer.
@@ -79,20 +86,20 @@ class PlanArguments(_Arguments):
     """What `plan` takes beside the fields of a job."""
 
     deadline: Annotated[
-        StrictStr | Annotated[float, NUMBER, Field(gt=0.0, le=MAX_VALUE, allow_inf_nan=False)] | None,
+        StrictStr | Annotated[float, _NUMBER, Field(gt=0.0, le=MAX_VALUE, allow_inf_nan=False)] | None,
         Field(description="A duration (24h, 3d, seconds), or a date or time in UTC."),
     ] = None
     budget: Annotated[
-        StrictStr | Annotated[float, NUMBER, Field(gt=0.0, le=MAX_VALUE, allow_inf_nan=False)] | None,
+        StrictStr | Annotated[float, _NUMBER, Field(gt=0.0, le=MAX_VALUE, allow_inf_nan=False)] | None,
         Field(description="Most money: 500, 2.5k, 450 EUR (with currency)."),
     ] = None
     currency: Annotated[
         StrictStr | None, Field(description="Of the budget, with what one US dollar costs: EUR=0.92.")
     ] = None
-    carbon_kg: Annotated[PositiveNumber | None, Field(description="Most kilograms of CO2.")] = None
+    carbon_kg: Annotated[_PositiveNumber | None, Field(description="Most kilograms of CO2.")] = None
     confidence: Annotated[
         float,
-        NUMBER,
+        _NUMBER,
         Field(gt=0.0, lt=1.0, description="Probability with which the deadline is to be met."),
     ] = 0.9
     devices: Annotated[_Names | None, Field(description="Types that compete; commonly rented ones.")] = None
@@ -115,7 +122,7 @@ class PlanArguments(_Arguments):
     ] = False
     layouts: Annotated[
         int,
-        NUMBER,
+        _NUMBER,
         Field(ge=0, le=8, description="Search all layouts of so many combinations that may be the cheapest."),
     ] = 0
 
@@ -136,7 +143,7 @@ class LayoutArguments(_Arguments):
         Annotated[list[StrictStr], Field(max_length=50)] | StrictStr,
         Field(description='Fields of the layout that are given, as "tp=8" or "zero=1,3".'),
     ] = []
-    top: Annotated[int, NUMBER, Field(ge=1, le=100, description="Layouts to return.")] = 10
+    top: Annotated[int, _NUMBER, Field(ge=1, le=100, description="Layouts to return.")] = 10
 
     @property
     def fixed(self) -> tuple[str, ...]:
@@ -145,7 +152,9 @@ class LayoutArguments(_Arguments):
 
 
 def parted(
-    fields: Mapping[str, Any], arguments: type[BaseModel], refused: Mapping[str, str] = REFUSED_ARGUMENTS
+    fields: Mapping[str, Any],
+    arguments: type[BaseModel] | type[Fields],
+    refused: Mapping[str, str] = REFUSED_ARGUMENTS,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a call says of the arguments, and the rest, which is of the job.
 

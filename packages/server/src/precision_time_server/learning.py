@@ -20,7 +20,7 @@ from precision_time.learn.calibration.calibration import WIDTH_COVERAGE, Calibra
 from precision_time.learn.calibration.fit import Calibrated, calibrate_steps
 from precision_time.learn.calibration.process import PROCESSES
 from precision_time.learn.metrics import ErrorSummary
-from precision_time.learn.serving import predict_step_times
+from precision_time.learn.priced import predict_step_times
 
 from .measured_rows import MeasuredRow, Setting, bounded, reason_of, step_of
 

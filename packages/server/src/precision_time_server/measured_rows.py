@@ -19,7 +19,7 @@ from precision_time.hardware.catalog import get_device
 from precision_time.learn.artifact import chosen_predictor
 from precision_time.learn.calibration.calibration import WIDTH_COVERAGE
 from precision_time.learn.evaluation import evaluate_steps
-from precision_time.learn.serving import predict_step_times
+from precision_time.learn.priced import predict_step_times
 from precision_time.precision.catalog import is_policy_file
 from precision_time.predict.anchors import too_fast
 from precision_time.request.request import Request

@@ -1,5 +1,6 @@
 """Bytes that a training step needs on one device, as named terms: states, activations, buffers."""
 
+from .framework import framework_memory
 from .terms import (
     StageMemory,
     memory_by_stage,
@@ -12,6 +13,7 @@ from .terms import (
 
 __all__ = [
     "StageMemory",
+    "framework_memory",
     "memory_by_stage",
     "memory_of",
     "memory_of_stages",

@@ -1,53 +1,253 @@
 """Bytes that a training step needs on each pipeline stage, as named terms, and on the fullest one.
 
+All of it is arithmetic on stages and layouts: one stage of one layout are numbers, S stages of one layout
+arrays of shape (S, 1), and those of n layouts of shape (S, n).
+
 References: Korthikanti et al., MLSys 2023, section 4 (activations by recomputation mode, in-flight micro
-batches of the interleaved schedule); Rajbhandari et al., ZeRO, SC 2020.
+batches of the interleaved schedule); Rajbhandari et al., ZeRO, SC 2020, section 3 (what 16 bytes per
+parameter are, what each stage shards); Zhao et al., PyTorch FSDP, VLDB 2023 (units, prefetch); Ren et al.,
+ZeRO-Offload, ATC 2021.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import accumulate
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from ...arrays import Floats, Number, Same
-from ...parallel.layout import Checkpointing, Layout, PipelineSchedule, layers_of_stages
+from ...arrays import Floats, Number, Same, flag_of, least, most, where
+from ...hardware.device import Cluster
+from ...parallel.layout import Checkpointing, Layout, Offload, PipelineSchedule, layers_of_stages
 from ...parallel.schedules.registry import schedule_of
-from ...precision.policy import PrecisionPolicy
+from ...precision.policy import DType, PrecisionPolicy
+from ...workload.packing import PACKED_BYTES
 from ..constants import constants
-from ..job import JobGroup, Stack
-from .components import ModelComponents, SavedBytes, model_components
-from .states import (
-    FrameworkMemory,
-    LocalElements,
-    framework_bytes,
-    framework_memory,
-    local_elements,
-    state_terms,
-    update_bytes,
-)
+from ..job import JobGroup
+from ..optimizer import state_bytes, states_per_param
+from ..stacks import Stack
+from .framework import FrameworkMemory, framework_memory
+from .parts import Layer, ModelParts, SavedBytes, model_parts
 
 _COMPILERS = frozenset({"inductor", "xla", "torchscript"})
 _FULLY_SHARDED = 3
 _NARROW_BYTES = 2.0
 """Bytes of the 16-bit logits that the frameworks count with."""
+_FP32_BYTES = 4.0
+_TINY = 1e-300
+_ORIENTATIONS = 2.0
+"""An fp8 weight is kept as it is and transposed (Transformer Engine)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Stage:
-    """A pipeline stage: its layers and place."""
+class _Layouts:
+    """Layouts as memory sees them: numbers of one layout, or arrays of shape (n,)."""
 
-    index: int
-    start: float
+    dp: Number
+    tp: Number
+    pp: Number
+    cp: Number
+    ep: Number
+    etp: Number
+    """Tensor-parallel degree inside an expert."""
+    zero_stage: Number
+    shards: Number
+    """Ranks that share the states of one copy."""
+    expert_shards: Number
+    reshards: Number
+    prefetch: Number
+    offloads: Number
+    offloads_parameters: Number
+    exchanges: Number
+    """Data-parallel ranks exchange gradients from buckets."""
+    sequence_parallel: Number
+    selective: Number
+    full: Number
+    recomputed_share: Number
+
+    @classmethod
+    def of(cls, layouts: Sequence[Layout]) -> _Layouts:
+        """Columns of layouts; numbers of one."""
+        rows = [_row(layout) for layout in layouts]
+        columns: Sequence[Number] = rows[0] if len(rows) == 1 else [*np.array(rows, dtype=np.float64).T]
+        return cls(**dict(zip(_COLUMNS, columns, strict=True)))
+
+
+_COLUMNS = tuple(item.name for item in fields(_Layouts))
+
+
+def _row(layout: Layout) -> tuple[float, ...]:
+    shards, engine = layout.shard_ranks, layout.data_parallel_engine
+    return (
+        *(layout.dp, layout.tp, layout.pp, layout.cp, layout.ep, layout.tensor_degree_of_experts),
+        *(layout.zero_stage, shards, min(layout.expert_data_ranks, shards)),
+        *(layout.reshard_after_forward, layout.prefetch),
+        *(layout.offload is not Offload.NONE, layout.offload is Offload.PARAMETERS),
+        layout.data_ranks > 1 and engine == "ddp",
+        layout.sequence_parallel,
+        layout.checkpointing is Checkpointing.SELECTIVE,
+        layout.checkpointing is Checkpointing.FULL,
+        layout.checkpointed_share,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Stages:
+    """Pipeline stages: of one layout numbers or (S, 1), of n layouts (S, n)."""
+
+    start: Number
     """Layers before it."""
-    layers: float
-    first: bool
-    last: bool
+    layers: Number
+    first: Number
+    """1 for the first stage, else 0; as `last`."""
+    last: Number
+    in_flight: Number
+    """Micro batches whose activations a stage holds at its peak."""
+
+    @classmethod
+    def of(
+        cls,
+        layouts: Sequence[Layout],
+        parts: ModelParts,
+        counts: Floats | None = None,
+        *,
+        every: bool = False,
+    ) -> _Stages:
+        """The stages of layouts of which one is the fullest, or every stage of one layout.
+
+        With `counts`, micro batches of each job of one layout, (C,), those in flight are (S, C).
+        """
+        if all(layout.pp == 1 for layout in layouts):
+            return cls(start=0.0, layers=parts.num_layers, first=1.0, last=1.0, in_flight=1.0)
+        columns = []
+        for layout in layouts:
+            stages = _stages(parts.num_layers, layout.pp, layout.stage_layers)
+            shown = stages if every else _fullest_stages(stages, parts.leading)
+            flying = (micro_batches_in_flight(index, layout) for index, *_ in shown)
+            columns.append([(*stage[1:], count) for stage, count in zip(shown, flying, strict=True)])
+        found: dict[str, Any] = dict(zip(_STAGE, np.array(columns, dtype=np.float64).T, strict=True))
+        if counts is not None:
+            found["in_flight"] = np.array(
+                [
+                    np.broadcast_to(micro_batches_in_flight(index, layouts[0], counts), counts.shape)
+                    for index, *_ in shown
+                ]
+            )
+        return cls(**found)
+
+
+_STAGE = tuple(item.name for item in fields(_Stages))
+_StageRow = tuple[float, float, float, float, float]
+
+
+def _stages(num_layers: float, pp: int, stage_layers: tuple[int, ...]) -> list[_StageRow]:
+    """Index, layers before it, its layers, whether it is the first, and the last, of every stage."""
+    if pp == 1:
+        return [(0.0, 0.0, num_layers, 1.0, 1.0)]
+    layers_of = layers_of_stages(int(num_layers), Layout(pp=pp, stage_layers=stage_layers))
+    before = accumulate(layers_of, initial=0)
+    return [
+        (float(index), float(start), float(layers), float(index == 0), float(index == pp - 1))
+        for index, (start, layers) in enumerate(zip(before, layers_of, strict=False))
+    ]
+
+
+def _fullest_stages(stages: Sequence[_StageRow], leading: float) -> tuple[_StageRow, ...]:
+    """The first stage, the last, and the fullest of those between where it has more layers than the first.
+
+    With as many layers the first holds more: the embedding, and at least as many micro batches in flight.
+    Where `leading` layers differ from the others, the fullest behind them counts, too. Always four, so that
+    layouts form an array: a stage may stand twice.
+    """
+    if len(stages) == 1:
+        return (*stages, *stages, *stages, *stages)
+
+    def fullest(of: Sequence[_StageRow]) -> _StageRow:
+        return max(of, key=lambda stage: (stage[2], -stage[0]))
+
+    behind = [stage for stage in stages[:-1] if stage[1] >= leading]
+    return stages[0], fullest(stages[:-1]), fullest(behind or stages[:-1]), stages[-1]
+
+
+def micro_batches_in_flight(stage: float, layout: Layout, counts: Number | None = None) -> Number:
+    """Micro batches whose activations a stage holds at its peak, in units of one full stage.
+
+    Args:
+        stage: Of the pipeline.
+        layout: Stages, chunks, schedule.
+        counts: Micro batches of a step, () or (C,); those of the layout unless given.
+    """
+    counts = layout.num_micro_batches if counts is None else counts
+    if layout.pp == 1:
+        return 1.0
+    virtual = layout.virtual_pp if layout.schedule is PipelineSchedule.INTERLEAVED else 1
+    return schedule_of(layout.schedule).in_flight(int(stage), layout.pp, counts, virtual)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageMemory:
+    """Bytes on one device of a pipeline stage, or of many, by when in a step they live."""
+
+    layers: Number
+    states: Mapping[str, Number]
+    """From step to step; those in `passing` only until the last backward pass."""
+    activations: Number
+    """For the backward passes of all micro batches in flight."""
+    logits: Number
+    """And their gradients, from the loss to the head's backward pass."""
+    layer: Number
+    """Recomputed activations of a layer and the gradients under way in it, in its backward pass."""
+    update: Number
+    """Copies in the optimizer step."""
+    passing: frozenset[str]
+    """States that are gone by then."""
+    fragmentation: Number
+    framework: Number
+
+    @property
+    def peak(self) -> Number:
+        """Beyond activations: the most of the loss, a layer's backward pass and the optimizer step."""
+        freed = sum((self.states[name] for name in self.passing), 0.0)
+        return np.maximum(np.maximum(self.logits, self.layer), self.update - freed - self.activations)
+
+    @property
+    def total(self) -> Number:
+        """Sum of the terms."""
+        moving = self.activations + self.peak + self.fragmentation
+        return total_bytes(self.states) + self.framework + moving
+
+    def terms(self) -> dict[str, Number]:
+        """Named bytes at the fullest moment: of the loss, a layer's backward pass, or the optimizer step."""
+        peak = self.peak
+        at_loss = self.logits >= peak
+        return {
+            **self.states,
+            "activations": self.activations,
+            "logits": np.where(at_loss, self.logits, 0.0),
+            "temporary": np.where(at_loss, 0.0, peak),
+            "fragmentation": self.fragmentation,
+            "framework": self.framework,
+        }
+
+    def at(self, place: int) -> StageMemory:
+        """One of the stages."""
+        states = {name: _at(value, place) for name, value in self.states.items()}
+        others: dict[str, Any] = {name: _at(getattr(self, name), place) for name in _OF_STAGE}
+        return replace(self, states=states, **others)
+
+
+_OF_STAGE = ("layers", "activations", "logits", "layer", "update", "fragmentation", "framework")
+
+
+def _at(value: Number, place: int) -> Number:
+    """The row of a stage, a number where it has one; what has no rows is of every stage."""
+    if np.ndim(value) < 2:  # noqa: PLR2004
+        return value
+    row = np.asarray(value)[place]
+    return float(row[0]) if len(row) == 1 else row
 
 
 def memory_of(group: JobGroup) -> dict[str, Number]:
@@ -90,133 +290,59 @@ def _memory_of_one(one: _One) -> dict[str, Number]:
 
 
 def _memory_of(group: JobGroup) -> dict[str, Number]:
-    if group.workload.method is None:
-        return _fullest_of(group)
-    return with_method_memory(_fullest_of(group), group)
+    stages = _of_stages(group, (group.layout,), group.micro_batch_size, group.counts)
+    return with_method_memory(_fullest(stages), group)
 
 
-def _fullest_of(group: JobGroup) -> dict[str, Number]:
-    """Named bytes of the model that is trained, on the fullest device."""
-    memory = _of_fullest_stages(group)
-    fullest = memory.total.argmax(axis=0)
+def _fullest(stages: StageMemory) -> dict[str, Number]:
+    """Named bytes of the fullest stage of every job."""
+    total = stages.total
+    if np.ndim(total) == 1:
+        return stages.terms()
+    fullest = np.asarray(total).argmax(axis=0)
     if (fullest == fullest[0]).all():
-        return memory.of_stage(int(fullest[0])).terms()
-    found = [memory.of_stage(place).terms() for place in range(len(memory.stages))]
+        return stages.at(int(fullest[0])).terms()
     return {
-        name: np.choose(fullest, [np.broadcast_to(terms[name], (len(group),)) for terms in found])
-        for name in found[0]
+        name: np.take_along_axis(np.broadcast_to(value, np.shape(total)), fullest[None], axis=0)[0]
+        for name, value in stages.terms().items()
     }
 
 
-def needed_bytes(
-    groups: Sequence[JobGroup], recomputing: Sequence[Sequence[tuple[Checkpointing, float]]]
-) -> list[Floats]:
-    """Bytes on the fullest device for every job of many groups: the sums of `memory_of`, by arrays.
+def needed_bytes(group: JobGroup, layouts: Sequence[Layout] = ()) -> Floats:
+    """Bytes on the fullest device: the sum of `memory_of`, by arrays.
 
     Args:
-        groups: Of one workload, cluster and stack.
-        recomputing: Of each group M modes of checkpointing and the shares of the layers that they cover, in
-            the place of its layout's own.
+        group: C jobs.
+        layouts: n layouts in the place of the group's, each with its own micro batch.
 
     Returns:
-        Of each group of C jobs an array of shape (M, C).
+        Shape (C,), or (n,) of layouts.
     """
-    if not groups:
-        return []
-    if groups[0].workload.method is not None:
-        return [_one_by_one(group, modes) for group, modes in zip(groups, recomputing, strict=True)]
-    held: list[Floats] = []
-    moving: list[Floats] = []
-    in_flight: list[Floats] = []
-    found: dict[Hashable, Any] = {}  # of this call: most groups share most of what decides their bytes
-    for group, modes in zip(groups, recomputing, strict=True):
-        layout = group.layout
-        cut = (id(group.precision), layout.recomputed, layout.pp, layout.stage_layers)
-        if cut not in found:
-            components = _components(group)
-            leading = _leading_layers(components)
-            stages = _fullest_stages(components.num_layers, layout.pp, layout.stage_layers, leading)
-            found[cut] = tuple(map(Same, (stages, components, group.precision, group.stack)))
-        what = found[cut]
-        if (holding := (*cut, *_holding(layout))) not in found:
-            of_states = _held(*what, Same(group.cluster), group.workload.optimizer, *_holding(layout))
-            found[holding] = of_states.columns
-        held.append(found[holding])
-        moved = _moving(layout)[:-2]
-        for mode in modes:
-            if (kind := (*cut, *moved, *mode)) not in found:
-                found[kind] = _moving_bytes(*what, *moved, *mode).columns
-            moving.append(found[kind])
-        counts = np.broadcast_to(group.num_micro_batches, len(group))
-        if (alive := (*cut, layout.schedule, layout.virtual_pp, counts.tobytes())) not in found:
-            found[alive] = _in_flight(what[0].value, layout, counts, len(group))
-        in_flight.append(found[alive])
-    return _needed(groups, recomputing, np.array(held), np.array(moving), np.concatenate(in_flight, axis=1))
+    if group.workload.method is not None:
+        groups = [_under(group, layout) for layout in layouts] or [group]
+        totals = [np.broadcast_to(total_bytes(memory_of(each)), (len(each),)) for each in groups]
+        return np.concatenate(totals)
+    if not layouts:
+        most: Floats = _most(_of_stages(group, (group.layout,), group.micro_batch_size, group.counts))
+        return most if len(most) == len(group) else np.broadcast_to(most, (len(group),))
+    found = np.zeros(len(layouts))
+    for named in {layout.recomputed for layout in layouts}:
+        places = [place for place, layout in enumerate(layouts) if layout.recomputed == named]
+        these = [layouts[place] for place in places]
+        batches = np.array([layout.micro_batch_size for layout in these], dtype=np.float64)
+        found[places] = _most(_of_stages(_under(group, these[0]), these, batches))
+    return found
 
 
-_MOST_STAGES = 4
-"""That may be the fullest."""
+def _most(stages: StageMemory) -> Floats:
+    most: Floats = np.atleast_2d(stages.total).max(axis=0)
+    return most
 
 
-def _needed(
-    groups: Sequence[JobGroup],
-    recomputing: Sequence[Sequence[Any]],
-    held: Floats,
-    moving: Floats,
-    in_flight: Floats,
-) -> list[Floats]:
-    """Bytes of the fullest stage of every job and mode of checkpointing.
-
-    Args:
-        groups: G groups of R jobs in all.
-        recomputing: P pairs of a group and a mode in all.
-        held: Shape (G, stages, fields of `_Held`).
-        moving: Shape (P, stages, fields of `_Moving`).
-        in_flight: Shape (stages, R).
-    """
-    modes, jobs = [len(each) for each in recomputing], [len(group) for group in groups]
-    group_of = np.repeat(np.arange(len(groups)), modes)
-    per_pair = np.array(jobs)[group_of]
-    pair = np.repeat(np.arange(len(group_of)), per_pair)
-    starts = np.cumsum([0, *jobs])[:-1]
-    ends = np.cumsum(per_pair)
-    job = np.arange(len(pair)) - np.repeat(ends - per_pair - starts[group_of], per_pair)
-    batch = np.concatenate([group.micro_batch_size for group in groups])[job]
-    states, beyond, head, framework = held[group_of[pair]].transpose(2, 1, 0)
-    saved, ends_of, logit, logit_gradient, layer = moving[pair].transpose(2, 1, 0)
-    activations, layer = (saved * in_flight[:, job] + ends_of) * batch, layer * batch
-    logits = np.maximum(logit * batch, logit_gradient * batch + head)
-    fragmentation = framework_memory(groups[0].stack).fragmentation
-    fragmented = fragmentation * (states + activations + np.maximum(logits, layer))
-    peak = _peak_bytes(logits, layer, beyond - activations)
-    total = (states + framework + (activations + peak + fragmented)).max(axis=0)
-    cuts = np.split(total, np.cumsum(np.array(modes) * jobs)[:-1])
-    return [cut.reshape(count, -1) for cut, count in zip(cuts, modes, strict=True)]
-
-
-def _in_flight(stages: tuple[_Stage, ...], layout: Layout, counts: Number, size: int) -> Floats:
-    """Micro batches in flight on each of the fullest stages, shape (stages, C)."""
-    found = [np.broadcast_to(micro_batches_in_flight(each.index, layout, counts), size) for each in stages]
-    return np.array([*found, *found[-1:] * (_MOST_STAGES - len(found))], dtype=np.float64)
-
-
-def _one_by_one(group: JobGroup, modes: Sequence[tuple[Checkpointing, float]]) -> Floats:
-    """The same of a group whose method holds more than the model that is trained."""
-    layouts = (replace(group.layout, checkpointing=mode, checkpointed_share=share) for mode, share in modes)
-    needed = (total_bytes(memory_of(replace(group, layout=layout))) for layout in layouts)
-    return np.array([np.broadcast_to(each, (len(group),)) for each in needed])
-
-
-def _leading_layers(components: ModelComponents) -> float:
-    return components.kinds[0].count if len(components.kinds) > 1 else 0.0
-
-
-def _of_fullest_stages(group: JobGroup) -> _StagesMemory:
-    components, layout = _components(group), group.layout
-    stages = _fullest_stages(
-        components.num_layers, layout.pp, layout.stage_layers, _leading_layers(components)
-    )
-    return _memory_of_stages(stages, components, group)
+def _under(group: JobGroup, layout: Layout) -> JobGroup:
+    """One job of the group under another layout."""
+    sizes = np.array([layout.micro_batch_size])
+    return replace(group, layout=layout, micro_batch_size=sizes, counts=None)
 
 
 def with_method_memory(found: dict[str, Number], group: JobGroup) -> dict[str, Number]:
@@ -224,13 +350,13 @@ def with_method_memory(found: dict[str, Number], group: JobGroup) -> dict[str, N
     method, layout, policy = group.workload.method, group.layout, group.precision
     if method is None:
         return found
-    framework = framework_memory(group.stack)
+    framework, columns = framework_memory(group.stack), _Layouts.of([layout])
     others: Number = 0.0
     for graph in method.held:
-        components = model_components(graph, policy, fused_attention=True, compiled=False)
-        layers = components.num_layers / layout.pp
-        local = local_elements(components, layout, layers, first=True, last=True)
-        others += sum(state_terms(local, layout, policy, framework, group.workload.optimizer).values())
+        parts = model_parts(graph, policy, fused_attention=True, compiled=False)
+        stage = _Stages(start=0.0, layers=parts.num_layers / layout.pp, first=1.0, last=1.0, in_flight=1.0)
+        local = _local_elements(parts, parts.layer, columns, stage)
+        others += total_bytes(_states(local, columns, policy, framework, group.workload.optimizer))
     found = {**found, "other_models": others}
     generation = method.generation
     if generation is None:
@@ -245,10 +371,8 @@ def with_method_memory(found: dict[str, Number], group: JobGroup) -> dict[str, N
 
 def memory_of_stages(group: JobGroup) -> tuple[StageMemory, ...]:
     """What every pipeline stage holds when, first to last; one entry without a pipeline."""
-    components, layout = _components(group), group.layout
-    stages = _stages(components.num_layers, layout.pp, layout.stage_layers)
-    memory = _memory_of_stages(stages, components, group)
-    return tuple(memory.of_stage(place) for place in range(len(stages)))
+    memory = _of_stages(group, (group.layout,), group.micro_batch_size, group.counts, every=True)
+    return tuple(memory.at(place) for place in range(group.layout.pp))
 
 
 def memory_by_stage(group: JobGroup) -> tuple[dict[str, Number], ...]:
@@ -261,10 +385,10 @@ def total_bytes(terms: Mapping[str, Number]) -> Number:
     return sum(terms.values(), 0.0)
 
 
-def _components(group: JobGroup) -> ModelComponents:
+def _parts(group: JobGroup) -> ModelParts:
     stack, framework = group.stack, framework_memory(group.stack)
     compiled = stack.compiler in _COMPILERS
-    return model_components(
+    return model_parts(
         group.workload.largest or group.workload.graph,
         group.precision,
         fused_attention=stack.fused_attention,
@@ -277,347 +401,305 @@ def _components(group: JobGroup) -> ModelComponents:
     )
 
 
-@lru_cache(maxsize=4096)
-def _stages(num_layers: float, pp: int, stage_layers: tuple[int, ...]) -> tuple[_Stage, ...]:
-    if pp == 1:
-        return (_Stage(index=0, start=0.0, layers=num_layers, first=True, last=True),)
-    layers_of = layers_of_stages(int(num_layers), Layout(pp=pp, stage_layers=stage_layers))
-    before = accumulate(layers_of, initial=0)
-    return tuple(
-        _Stage(index=index, start=float(start), layers=float(layers), first=index == 0, last=index == pp - 1)
-        for index, (start, layers) in enumerate(zip(before, layers_of, strict=False))
-    )
-
-
-@lru_cache(maxsize=4096)
-def _fullest_stages(
-    num_layers: float, pp: int, stage_layers: tuple[int, ...], leading: float
-) -> tuple[_Stage, ...]:
-    """The first stage, the last, and the fullest of those between where it has more layers than the first.
-
-    With as many layers the first holds more: the embedding, and at least as many micro batches in flight.
-    Where `leading` layers differ from the others, the fullest behind them counts, too.
-    """
-    stages = _stages(num_layers, pp, stage_layers)
-    if len(stages) == 1:
-        return stages
-
-    def fullest(of: tuple[_Stage, ...]) -> _Stage:
-        return max(of, key=lambda stage: (stage.layers, -stage.index))
-
-    behind = tuple(stage for stage in stages[:-1] if stage.start >= leading)
-    found = (stages[0], fullest(stages[:-1]), fullest(behind or stages[:-1]), stages[-1])
-    return tuple(dict.fromkeys(found))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StageMemory:
-    """Bytes on one device of a pipeline stage, by when in a step they live."""
-
-    index: int
-    layers: float
-    last: bool
-    states: Mapping[str, float]
-    """From step to step; those in `passing` only until the last backward pass."""
-    activations: Number
-    """For the backward passes of all micro batches in flight."""
-    logits: Number
-    """And their gradients, from the loss to the head's backward pass."""
-    layer: Number
-    """Recomputed activations of a layer and the gradients under way in it, in its backward pass."""
-    update: float
-    """Copies in the optimizer step."""
-    passing: frozenset[str]
-    """States that are gone by then."""
-    fragmentation: Number
-    framework: float
-
-    def terms(self) -> dict[str, Number]:
-        """Named bytes at the fullest moment: of the loss, a layer's backward pass, or the optimizer step."""
-        freed = sum(self.states[name] for name in self.passing)
-        peak = _peak_bytes(self.logits, self.layer, self.update - freed - self.activations)
-        at_loss = self.logits >= peak
-        return {
-            **self.states,
-            "activations": self.activations,
-            "logits": np.where(at_loss, self.logits, 0.0),
-            "temporary": np.where(at_loss, 0.0, peak),
-            "fragmentation": self.fragmentation,
-            "framework": self.framework,
-        }
-
-
-def _peak_bytes(logits: Number, layer: Number, update: Number) -> Number:
-    """The most that is held at the loss, in a layer's backward pass, or at the update beyond activations."""
-    return np.maximum(np.maximum(logits, layer), update)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Held:
-    """What S stages hold whatever the batch and the schedule; arrays of shape (S, 1)."""
-
-    states: tuple[Mapping[str, float], ...]
-    states_bytes: Floats
-    """Sum of the states of each stage."""
-    passing: frozenset[str]
-    update: Floats
-    update_beyond: Floats
-    """Beyond the states that are gone by then."""
-    head: Floats
-    """Placeholder of the head's gradient."""
-    framework: float
-    columns: Floats
-    """Of the fullest stages, shape (stages, 4)."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _StagesMemory:
-    """Bytes on one device of each of S stages for C jobs; arrays of shape (S, C)."""
-
-    stages: tuple[_Stage, ...]
-    held: _Held
-    activations: Floats
-    logits: Floats
-    layer: Floats
-    fragmentation: Floats
-
-    @property
-    def total(self) -> Floats:
-        """Sum of the terms of each stage."""
-        held = self.held
-        peak = _peak_bytes(self.logits, self.layer, held.update_beyond - self.activations)
-        total: Floats = held.states_bytes + held.framework + (self.activations + peak + self.fragmentation)
-        return total
-
-    def of_stage(self, place: int) -> StageMemory:
-        """One of the stages."""
-        stage, held = self.stages[place], self.held
-        return StageMemory(
-            index=stage.index,
-            layers=stage.layers,
-            last=stage.last,
-            states=held.states[place],
-            activations=self.activations[place],
-            logits=self.logits[place],
-            layer=self.layer[place],
-            update=float(held.update[place, 0]),
-            passing=held.passing,
-            fragmentation=self.fragmentation[place],
-            framework=held.framework,
-        )
-
-
-@lru_cache(maxsize=4096)
-def _of_layers(components: Same, start: float, count: float) -> ModelComponents:
-    of_stage: ModelComponents = components.value.of_layers(start, count)
-    return of_stage
-
-
-_HOLDING = (
-    *("dp", "tp", "pp", "cp", "ep", "expert_tp", "zero_stage", "shard_size", "reshard_after_forward"),
-    *("prefetch", "offload", "data_parallel_engine"),
-)
-"""Fields of a layout that decide what a stage holds whatever the batch and the schedule."""
-_MOVING = ("tp", "cp", "sequence_parallel", "checkpointing", "checkpointed_share")
-"""Those that decide what a sample adds to a stage for every micro batch in flight."""
-_holding, _moving = attrgetter(*_HOLDING), attrgetter(*_MOVING)
-
-
-def _memory_of_stages(
-    stages: tuple[_Stage, ...], components: ModelComponents, group: JobGroup
-) -> _StagesMemory:
-    """What stages hold; layouts that differ in the batch and the schedule share most of it."""
-    layout, framework = group.layout, framework_memory(group.stack)
-    what = (Same(stages), Same(components), Same(group.precision), Same(group.stack))
-    held = _held(*what, Same(group.cluster), group.workload.optimizer, *_holding(layout))
-    moving = _moving_bytes(*what, *_moving(layout))
-    batch = group.micro_batch_size
-    counts = group.num_micro_batches
-    in_flight = np.array(
-        [np.atleast_1d(micro_batches_in_flight(stage.index, layout, counts)) for stage in stages]
-    )
-    saved, layer = (moving.saved * in_flight + moving.ends) * batch, moving.layer * batch
-    logits = np.maximum(moving.logits * batch, moving.logit_gradient * batch + held.head)
-    return _StagesMemory(
-        stages=stages,
-        held=held,
-        activations=saved,
-        logits=logits,
-        layer=layer,
-        fragmentation=framework.fragmentation * (held.states_bytes + saved + np.maximum(logits, layer)),
-    )
-
-
-def _column(values: Iterable[float]) -> Floats:
-    return np.array([*values], dtype=np.float64)[:, None]
-
-
-def _padded(stages: Floats) -> Floats:
-    """Rows of stages, the last one repeated up to the number of those that may be the fullest."""
-    return np.concatenate([stages, np.repeat(stages[-1:], max(_MOST_STAGES - len(stages), 0), axis=0)])
-
-
-@lru_cache(maxsize=2048)
-def _held(
-    of_stages: Same, of_model: Same, policy_key: Same, stack_key: Same, on: Same, optimizer: str, *named: Any
-) -> _Held:
-    """What stages hold under the fields `_HOLDING` of a layout."""
-    layout = Layout(**dict(zip(_HOLDING, named, strict=True)))
-    policy: PrecisionPolicy = policy_key.value
-    stack: Stack = stack_key.value
-    framework = framework_memory(stack)
-    found: list[tuple[dict[str, float], float, float]] = []
-    for stage in of_stages.value:
-        components = _of_layers(of_model, stage.start, stage.layers)
-        local = local_elements(components, layout, stage.layers, first=stage.first, last=stage.last)
-        placeholders, of_head = _placeholder_bytes(stage, components, layout, policy, stack, local)
-        states = state_terms(local, layout, policy, framework, optimizer)
-        states["gradients"] += placeholders
-        found.append((states, of_head, update_bytes(local, layout, framework, fused=stack.fused_optimizer)))
-    cached = policy.autocast and not policy.fp8_recipe
-    passing = frozenset({"gathered", "cast_weights"} if cached else {"gathered"})
-    communicators = framework.pipeline_communicators
-    needed = framework_bytes(layout, on.value, stack.framework_year, communicators)
-    states_bytes = _column(sum(states.values()) for states, _, _ in found)
-    beyond = _column(update - sum(states[name] for name in passing) for states, _, update in found)
-    head = _column(of_head for _, of_head, _ in found)
-    return _Held(
-        states=tuple(states for states, _, _ in found),
-        states_bytes=states_bytes,
-        passing=passing,
-        update=_column(update for _, _, update in found),
-        update_beyond=beyond,
-        head=head,
-        framework=needed,
-        columns=_padded(np.hstack([states_bytes, beyond, head, np.full_like(head, needed)])),
-    )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Moving:
-    """Bytes per sample of the micro batch on one device of S stages, shape (S, 1)."""
-
-    saved: Floats
-    """For the backward pass of every micro batch in flight."""
-    ends: Floats
-    """After the layers: of one micro batch."""
-    logits: Floats
-    """And the input of the head, gathered where tensor ranks share it."""
-    logit_gradient: Floats
-    """Of the logits, while the head's own gradients are computed."""
-    layer: Floats
-    """Recomputed activations of a layer and the gradients under way in it."""
-    columns: Floats
-    """All of these, of the fullest stages, shape (stages, 5)."""
-
-
-_MOVED = tuple(item.name for item in fields(_Moving) if item.name != "columns")
-
-
-@lru_cache(maxsize=2048)
-def _moving_bytes(of_stages: Same, of_model: Same, policy_key: Same, stack_key: Same, *named: Any) -> _Moving:
-    """What a sample adds to stages under the fields `_MOVING` of a layout."""
-    layout = Layout(**dict(zip(_MOVING, named, strict=True)))
-    columns = [
-        _moving_of(
-            stage, _of_layers(of_model, stage.start, stage.layers), layout, policy_key.value, stack_key.value
-        )
-        for stage in of_stages.value
-    ]
-    named_columns = dict(zip(_MOVED, map(_column, zip(*columns, strict=True)), strict=True))
-    return _Moving(**named_columns, columns=_padded(np.array(columns)))
-
-
-def _moving_of(
-    stage: _Stage, components: ModelComponents, layout: Layout, policy: PrecisionPolicy, stack: Stack
-) -> tuple[float, ...]:
-    """Bytes per sample on one stage, in the order of the fields of `_Moving`."""
-    framework = framework_memory(stack)
-    splits_residual = layout.sequence_parallel or framework.splits_residual
-    real = float(constants("memory")["unpadded_share"]) if stack.unpadded_sequences else 1.0
-
-    def here(saved: SavedBytes) -> float:
-        return saved.per_device(layout.tp, splits_residual) * real / layout.cp
-
-    of_layer, recomputed = _checkpointed(components, layout, framework)
-    saved = here(of_layer) * stage.layers + (here(components.before.saved) if stage.first else 0.0)
-    ends = here(components.after.saved) if stage.last else 0.0
-    per_logit = framework.logit_bytes(stack.compiler in _COMPILERS, stack.framework_year, layout.tp > 1)
-    per_logit += max(policy.activation.num_bytes - _NARROW_BYTES, 0.0)
-    elems = components.logits / (layout.tp * layout.cp) if stage.last else 0.0
-    working = components.working / (layout.tp * layout.cp)
-    if layout.sequence_parallel and layout.tp > 1:
-        # The gathered input of a column-parallel product, and its gradient before it is scattered.
-        working += 2.0 * components.boundary / layout.cp
-    gathered = 0.0
-    if splits_residual and layout.tp > 1 and stage.last:
-        gathered = components.boundary / layout.cp
-    outputs = components.boundary / (layout.tp if splits_residual else 1) * real / layout.cp
-    if stage.last or not framework.keeps_stage_outputs:
-        outputs = 0.0
-    return (
-        saved + outputs,
-        ends,
-        elems * per_logit + gathered,
-        elems * policy.activation.num_bytes + gathered,
-        here(recomputed) + working,
-    )
-
-
-def _placeholder_bytes(
-    stage: _Stage,
-    components: ModelComponents,
-    layout: Layout,
-    policy: PrecisionPolicy,
-    stack: Stack,
-    local: LocalElements,
-) -> tuple[float, float]:
-    """What autograd is handed where a product adds its gradient to the fp32 sum itself.
-
-    Returns:
-        One tensor for every shape of weight in the layers, which stay (Transformer Engine, module/base.py,
-        get_dummy_wgrad), and the head's, which is freed.
-    """
-    framework = framework_memory(stack)
-    since = framework.placeholder_gradients_from
-    if not since or stack.framework_year < since:
-        return 0.0, 0.0
-    width = policy.activation.num_bytes
-    of_layers = sum(
-        elems / (layout.tensor_degree_of_experts if expert else layout.tp)
-        for (*_, expert), elems in components.shapes.items()
-    )
-    return of_layers * width, local.head * width if stage.last else 0.0
-
-
-def _checkpointed(
-    components: ModelComponents, layout: Layout, framework: FrameworkMemory
-) -> tuple[SavedBytes, SavedBytes]:
-    """What a mean layer keeps, and what one layer recomputes in its backward pass."""
-    full = components.layer.saved
-    if layout.checkpointing is Checkpointing.SELECTIVE:
-        saved = components.without_scores if framework.selective == "attention" else components.products
-        return saved, full.minus(saved)
-    if layout.checkpointing is Checkpointing.FULL and components.num_layers > 1:
-        # A layer keeps its input instead, if that is less: of convolutions in place it may be all there is.
-        share = layout.checkpointed_share
-        whole = share * min(components.boundary, full.total) + (1.0 - share) * full.whole
-        kept = SavedBytes(split=(1.0 - share) * full.split, whole=whole)
-        again = min(components.num_layers * max(1.0 - kept.total / max(full.total, 1.0), 0.0), 1.0)
-        return kept, SavedBytes(split=again * full.split, whole=again * full.whole)
-    return full, SavedBytes()
-
-
-def micro_batches_in_flight(stage: int, layout: Layout, counts: Number | None = None) -> Number:
-    """Micro batches whose activations a stage holds at its peak, in units of one full stage.
+def _of_stages(
+    group: JobGroup,
+    layouts: Sequence[Layout],
+    batches: Floats,
+    counts: Floats | None = None,
+    *,
+    every: bool = False,
+) -> StageMemory:
+    """What stages hold, shape (S, C) of the batches of one layout, (S, n) of n layouts.
 
     Args:
-        stage: Of the pipeline.
-        layout: Stages, chunks, schedule.
-        counts: Micro batches of a step, () or (C,); those of the layout unless given.
+        group: Model, devices, types and stack; of its layout only what is recomputed by name.
+        layouts: One, or as many as batches.
+        batches: Micro batches.
+        counts: How many of each, where one layout's differ.
+        every: Every stage, not only those of which one is the fullest.
     """
-    counts = layout.num_micro_batches if counts is None else counts
-    if layout.pp == 1:
-        return np.ones_like(counts, dtype=np.float64)
-    virtual = layout.virtual_pp if layout.schedule is PipelineSchedule.INTERLEAVED else 1
-    return schedule_of(layout.schedule).in_flight(stage, layout.pp, counts, virtual)
+    parts, stack, policy = _parts(group), group.stack, group.precision
+    framework, columns = framework_memory(stack), _Layouts.of(layouts)
+    stages = _Stages.of(layouts, parts, counts, every=every)
+    layer = parts.mean_layer(stages.start, stages.layers)
+    local = _local_elements(parts, layer, columns, stages)
+    states = _states(local, columns, policy, framework, group.workload.optimizer)
+    head: Number = 0.0
+    if 0.0 < framework.placeholder_gradients_from <= stack.framework_year:
+        # Autograd is handed a tensor where a product adds its gradient to the fp32 sum itself: one for every
+        # shape in the layers stays (Transformer Engine, module/base.py, get_dummy_wgrad), the head's goes.
+        width = policy.activation.num_bytes
+        states["gradients"] += (layer.shapes / columns.tp + layer.expert_shapes / columns.etp) * width
+        head = local.head * stages.last * width
+    moving = _bytes_per_sample(parts, layer, columns, stages, policy, stack)
+    activations = (moving.saved * stages.in_flight + moving.ends) * batches
+    logits = np.maximum(moving.logits * batches, moving.logit_gradient * batches + head)
+    in_layer = moving.layer * batches
+    moved = activations + np.maximum(logits, in_layer)
+    cached = policy.autocast and not policy.fp8_recipe
+    return StageMemory(
+        layers=stages.layers,
+        states=states,
+        activations=activations,
+        logits=logits,
+        layer=in_layer,
+        update=_update_bytes(local, columns, framework, fused=stack.fused_optimizer),
+        passing=frozenset({"gathered", "cast_weights"} if cached else {"gathered"}),
+        fragmentation=framework.fragmentation * (total_bytes(states) + moved),
+        framework=_framework_bytes(
+            columns, group.cluster, stack.framework_year, framework.pipeline_communicators
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _BytesPerSample:
+    """Bytes per sample of the micro batch on one device of a stage."""
+
+    saved: Number
+    """For the backward pass of every micro batch in flight."""
+    ends: Number
+    """After the layers: of one micro batch."""
+    logits: Number
+    """And the input of the head, gathered where tensor ranks share it."""
+    logit_gradient: Number
+    """Of the logits, while the head's own gradients are computed."""
+    layer: Number
+    """Recomputed activations of a layer and the gradients under way in it."""
+
+
+def _bytes_per_sample(
+    parts: ModelParts, layer: Layer, layout: _Layouts, stages: _Stages, policy: PrecisionPolicy, stack: Stack
+) -> _BytesPerSample:
+    framework = framework_memory(stack)
+    splits_residual = most(layout.sequence_parallel, float(framework.splits_residual))
+    real = float(constants("memory")["unpadded_share"]) if stack.unpadded_sequences else 1.0
+    of_whole = where(splits_residual, layout.tp, 1.0)
+
+    def here(saved: SavedBytes) -> Number:
+        return (saved.split / layout.tp + saved.whole / of_whole) * real / layout.cp
+
+    kept, again = _recomputed(parts, layer, layout, framework)
+    is_split = flag_of(layout.tp > 1)
+    per_logit = framework.logit_bytes(stack.compiler in _COMPILERS, stack.framework_year, is_split)
+    per_logit += max(policy.activation.num_bytes - _NARROW_BYTES, 0.0)
+    elems = parts.logits / (layout.tp * layout.cp) * stages.last
+    # The gathered input of a column-parallel product, and its gradient before it is scattered.
+    gathers = layout.sequence_parallel * is_split
+    working = parts.working / (layout.tp * layout.cp) + 2.0 * parts.boundary / layout.cp * gathers
+    gathered = parts.boundary / layout.cp * stages.last * splits_residual * is_split
+    outputs: Number = 0.0
+    if framework.keeps_stage_outputs:
+        outputs = parts.boundary / of_whole * real / layout.cp * (1.0 - stages.last)
+    return _BytesPerSample(
+        saved=here(kept) * stages.layers + here(parts.before.saved) * stages.first + outputs,
+        ends=here(parts.after.saved) * stages.last,
+        logits=elems * per_logit + gathered,
+        logit_gradient=elems * policy.activation.num_bytes + gathered,
+        layer=here(again) + working,
+    )
+
+
+def _recomputed(
+    parts: ModelParts, layer: Layer, layout: _Layouts, framework: FrameworkMemory
+) -> tuple[SavedBytes, SavedBytes]:
+    """What a mean layer keeps, and what one layer recomputes in its backward pass."""
+    whole = layer.saved
+    selected = layer.without_scores if framework.selective == "attention" else layer.products
+    full = layout.full * (parts.num_layers > 1)
+    # A layer keeps its input instead, if that is less: of convolutions in place it may be all there is.
+    share = layout.recomputed_share
+    split = (1.0 - share) * whole.split
+    unsplit = share * least(parts.boundary, whole.total) + (1.0 - share) * whole.whole
+    dropped = 1.0 - (split + unsplit) / most(whole.total, 1.0)
+    again = least(parts.num_layers * most(dropped, 0.0), 1.0)
+    selective = layout.selective
+
+    def of(full_value: Number, selective_value: Number, value: Number) -> Number:
+        return where(full, full_value, where(selective, selective_value, value))
+
+    return (
+        SavedBytes(
+            split=of(split, selected.split, whole.split), whole=of(unsplit, selected.whole, whole.whole)
+        ),
+        SavedBytes(
+            split=of(again * whole.split, most(whole.split - selected.split, 0.0), 0.0),
+            whole=of(again * whole.whole, most(whole.whole - selected.whole, 0.0), 0.0),
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _LocalElements:
+    """Parameter elements that one device of a stage holds, before data-parallel sharding."""
+
+    dense: Number
+    """Trained ones outside experts."""
+    experts: Number
+    frozen: Number
+    packed: Number
+    """Of the frozen ones, those held in four bits."""
+    products: Number
+    """Of those, weights of the layers' products and of an untied head: what is cast to the matmul type."""
+    unit: Number
+    """Largest sharded unit: one layer."""
+    packed_unit: Number
+    """Of it, what is held in four bits."""
+    unpacked: Number
+    """The largest weight that is unpacked at a time."""
+    root: Number
+    """What belongs to no layer: embedding and head, gathered as a unit of their own."""
+    head: Number
+    """Of it, what comes after the layers: its gradient is the first there is."""
+
+
+def _local_elements(parts: ModelParts, layer: Layer, layout: _Layouts, stages: _Stages) -> _LocalElements:
+    """What a stage holds; the first embeds, the last has the head."""
+    experts_split, tp = layout.ep * layout.etp, layout.tp
+    before, after, layers = stages.first, stages.last, stages.layers
+    # A head that shares the embedding's table has its own copy where it stands on another stage.
+    copy = parts.tied * after * (1.0 - before)
+    ends = parts.before.dense * before + parts.after.dense * after + copy
+    frozen_ends = parts.before.frozen * before + parts.after.frozen * after
+    packed_ends = parts.before.packed * before + parts.after.packed * after
+    expert_ends = parts.before.experts * before + parts.after.experts * after
+    unit = (layer.dense + layer.frozen) / tp + layer.experts / experts_split
+    head = (parts.after.dense + parts.tied) / tp
+    return _LocalElements(
+        dense=(layer.dense * layers + ends) / tp,
+        experts=(layer.experts * layers + expert_ends) / experts_split,
+        frozen=(layer.frozen * layers + frozen_ends) / tp,
+        packed=(layer.packed * layers + packed_ends) / tp,
+        products=unit * layers + head * after,
+        unit=unit,
+        packed_unit=layer.packed / tp,
+        unpacked=layer.unpacked / tp,
+        root=(ends + frozen_ends) / tp,
+        head=head * after,
+    )
+
+
+def _states(
+    local: _LocalElements,
+    layout: _Layouts,
+    policy: PrecisionPolicy,
+    framework: FrameworkMemory,
+    optimizer: str,
+) -> dict[str, Number]:
+    """Named bytes of parameters, gradients, optimizer states and engine buffers on one device."""
+    zero, trained = layout.zero_stage, local.dense + local.experts
+    shared = local.dense / layout.shards + local.experts / layout.expert_shards
+    by_states, by_gradients, fully = (flag_of(zero >= stage) for stage in (1, 2, _FULLY_SHARDED))
+    master = policy.master.num_bytes if policy.master is not None else 0.0
+    shard_is_master = fully * (framework.shard_is_master and policy.master is not None)
+    param = where(shard_is_master, master, policy.param.num_bytes)
+    grad = where(shard_is_master, most(policy.grad.num_bytes, param), policy.grad.num_bytes)
+    grad = least(grad, framework.most_gradient_bytes)
+    kept = 1.0 - fully * layout.offloads_parameters
+    on_device = 1.0 - layout.offloads
+    frozen = _frozen_bytes(local, policy) / where(fully, layout.shards, 1.0)
+    experts = local.experts / where(fully, layout.expert_shards, 1.0)
+    narrow = framework.fp32_gradients and policy.grad.num_bytes < _FP32_BYTES
+    # DeepSpeed sums bfloat16 gradients into a whole fp32 copy, fp16 ones into a copy of the shard alone.
+    accumulated = _FP32_BYTES if narrow and policy.grad is DType.BF16 else 0.0
+    fp32_copy = _FP32_BYTES if narrow and not accumulated else 0.0
+    outside = np.round(least(local.root, trained) / most(trained, _TINY), 6)
+    inside = states_per_param(optimizer)
+    per_param = inside + outside * (states_per_param(optimizer, 1.0) - inside)
+    states = per_param * state_bytes(optimizer, policy) + fp32_copy
+    sharded = where(by_states, shared, trained)
+    gathers = fully * flag_of(layout.shards > 1)
+    return {
+        "parameters": ((where(fully, shared, trained) - experts) * param + frozen) * kept,
+        "expert_parameters": experts * param * kept,
+        "cast_weights": _cast_bytes(local, policy, framework) * (1.0 - fully)
+        + local.unpacked * policy.activation.num_bytes,
+        "gradients": where(by_gradients, shared * on_device, trained) * (grad + accumulated),
+        "gradient_buckets": _bucket_bytes(trained, layout, policy, framework),
+        "master_weights": sharded * where(shard_is_master, 0.0, master) * on_device,
+        "optimizer_states": sharded * states * on_device,
+        "gathered": _gathered_bytes(local, layout, policy) * gathers,
+    }
+
+
+def _update_bytes(
+    local: _LocalElements, layout: _Layouts, framework: FrameworkMemory, *, fused: bool
+) -> Number:
+    """Copies of the optimizer step: one in fp32 where it goes operation by operation, else the stack's."""
+    per_param = framework.step_bytes if fused else max(framework.step_bytes, _FP32_BYTES)
+    shared = local.dense / layout.shards + local.experts / layout.expert_shards
+    return (
+        where(flag_of(layout.zero_stage >= 1), shared, local.dense + local.experts)
+        * per_param
+        * (1.0 - layout.offloads)
+    )
+
+
+def _framework_bytes(layout: _Layouts, cluster: Cluster, year: float, pipeline_communicators: int) -> Number:
+    """Context, workspaces, and the buffers of one communicator for every axis in use.
+
+    Args:
+        layout: Degrees.
+        cluster: Its device has multiprocessors, for each of which a context reserves memory; its links have
+            channels, each with buffers.
+        year: Of the framework: since CUDA 11.7 kernels are loaded when they are first used.
+        pipeline_communicators: Those that a pipeline of this stack has beyond one per axis.
+    """
+    data = constants("memory")
+    lazy = year >= float(data["lazy_loading_from"])
+    per_sm = float(data["context_bytes_per_sm" if lazy else "eager_context_bytes_per_sm"])
+    fixed = float(data["context_bytes"]) + per_sm * min(cluster.device.sm_count, float(data["most_sms"]))
+    fixed += float(data["workspace_bytes"])
+    axes = sum(flag_of(degree > 1) for degree in (layout.dp, layout.tp, layout.pp, layout.cp, layout.ep))
+    rate = cluster.intra_node.bandwidth_bytes_per_s / float(data["communicator_link_bytes_per_s"])
+    buffers = max(min(rate, 1.0) * data["communicator_bytes"], data["least_communicator_bytes"])
+    return fixed + (axes + pipeline_communicators * flag_of(layout.pp > 1)) * float(buffers)
+
+
+def _frozen_bytes(local: _LocalElements, policy: PrecisionPolicy) -> Number:
+    """Frozen weights are held in the type they are used in, or in four bits: nothing updates them."""
+    used = policy.matmul if policy.fp8_recipe else policy.activation
+    width = min(used.num_bytes, policy.param.num_bytes)
+    return (local.frozen - local.packed) * width + local.packed * PACKED_BYTES
+
+
+def _cast_bytes(local: _LocalElements, policy: PrecisionPolicy, framework: FrameworkMemory) -> Number:
+    """Copies of weights in the matmul type that live as long as the weights.
+
+    Autocast keeps them until the backward pass has used them; under ZeRO 3 only gathered units have any.
+    """
+    trained = most(local.products - local.frozen, 0.0)
+    if policy.fp8_recipe and framework.fp8_weight_copies:
+        return trained * policy.matmul.num_bytes * _ORIENTATIONS
+    if policy.autocast and policy.activation.num_bytes < policy.param.num_bytes:
+        return trained * policy.activation.num_bytes
+    return 0.0
+
+
+def _bucket_bytes(
+    trained: Number, layout: _Layouts, policy: PrecisionPolicy, framework: FrameworkMemory
+) -> Number:
+    """Buffers from which gradients are exchanged: all of them again under DDP, fixed ones in DeepSpeed."""
+    sharded = flag_of(layout.zero_stage >= 1)
+    if framework.bucket_elems:
+        # ZeRO reduces and gathers through a bucket each; plain data parallelism only reduces.
+        elems = least(where(sharded, framework.bucket_elems, framework.bucket_elems / 2.0), trained)
+    else:
+        elems = trained * (1.0 - sharded) * framework.copies_gradients
+    return elems * policy.reduce.num_bytes * layout.exchanges
+
+
+def _gathered_bytes(local: _LocalElements, layout: _Layouts, policy: PrecisionPolicy) -> Number:
+    """Units gathered at once in the type they are used in, with the gradient of one before it is reduced.
+
+    Packed weights are gathered packed.
+    """
+    width = min(policy.param.num_bytes, policy.activation.num_bytes)
+    units = 1.0 + layout.prefetch
+    whole = local.dense + local.experts + local.frozen
+    gathered = where(layout.reshards, local.root + local.unit * units, whole)
+    packed = where(layout.reshards, local.packed_unit * units, local.packed)
+    reduced = policy.reduce.num_bytes if policy.reduce.num_bytes != width else 0.0
+    trained_share = 1.0 - local.frozen / most(whole, 1.0)
+    gradients = (local.unit * (width + reduced) + local.head * width) * trained_share
+    return (gathered - packed) * width + packed * PACKED_BYTES + gradients

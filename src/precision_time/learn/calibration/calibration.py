@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ...errors import ConfigError, CorpusError, shown
 from ...forks import cached_property
 from ...io import read_input, write_atomically
-from ..serving import StepTimes
+from ..predictor import Times
 from .places import PARAMETER_OF, PARAMETERS, Places, places_of
 from .process import Conditioned, Moved, Process
 
@@ -34,14 +34,14 @@ _NARROWEST = 0.1
 _EXPOSED = np.array([name in ("links", "waits") for name in PARAMETERS])
 
 
-def places_of_times(times: StepTimes) -> Places:
+def places_of_times(times: Times) -> Places:
     """The places of predicted jobs.
 
     Args:
         times: With intervals of coverage WIDTH_COVERAGE.
     """
     width = np.log(times.high_s / times.low_s) / (2.0 * _TAIL)
-    share = times.corrected.exposed_s / times.corrected.step_time_s
+    share = times.exposed_s / times.step_time_s
     return places_of(times.jobs, share, width)
 
 
@@ -79,7 +79,7 @@ class Calibration:
             devices=frozenset[str]().union(*(part.devices for part in parts)),
         )
 
-    def moved(self, usual: StepTimes) -> Moved:
+    def moved(self, usual: Times) -> Moved:
         """What the points make of predicted jobs.
 
         Args:
@@ -87,7 +87,7 @@ class Calibration:
         """
         return self.conditioned.at(places_of_times(usual))
 
-    def apply(self, times: StepTimes, usual: StepTimes) -> StepTimes:
+    def apply(self, times: Times, usual: Times) -> Times:
         """The step times after the points.
 
         Every term is multiplied by the factor of its parameter and by that of the residual, so that terms
@@ -117,18 +117,13 @@ class Calibration:
             step_time_s=step_time_s,
             low_s=step_time_s * (times.low_s / times.step_time_s) ** width,
             high_s=step_time_s * (times.high_s / times.step_time_s) ** width,
-            corrected=replace(
-                times.corrected,
-                compute_s=step_time_s - exposed_s,
-                exposed_s=exposed_s,
-                step_time_s=step_time_s,
-            ),
+            exposed_s=exposed_s,
             term_factors={
                 name: factors[:, PARAMETERS.index(parameter)] for name, parameter in PARAMETER_OF.items()
             },
         )
 
-    def said(self, times: StepTimes, before: StepTimes, device: str) -> tuple[str, ...]:
+    def said(self, times: Times, before: Times, device: str) -> tuple[str, ...]:
         """What to say with the first answer."""
         factor = float(times.step_time_s[0] / before.step_time_s[0])
         width = float(np.log(times.high_s[0] / times.low_s[0]) / np.log(before.high_s[0] / before.low_s[0]))

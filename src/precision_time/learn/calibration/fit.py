@@ -18,7 +18,7 @@ from ...cost.job import Job
 from ...errors import ConfigError
 from ..artifact import TrainedPredictor
 from ..metrics import ErrorSummary, summarize
-from ..serving import predict_step_times
+from ..priced import predict_step_times
 from ..table import measured_table
 from .calibration import WIDTH_COVERAGE, Calibration, places_of_times
 from .places import Places

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...arrays import Ints
 from ...cost.input import SYNTHETIC
-from ...cost.job import Stack
+from ...cost.stacks import Stack
 from ...diagnostics import Diagnostics, Severity, texts_of
 from ...errors import ConfigError, PrecisionTimeError, shown
 from ...hardware.catalog import Custom, get_device, load_custom
@@ -27,7 +27,7 @@ from ...request.schema import ALIASES, RUN_LENGTHS, request_fields
 from ...request.signature import takes_request_fields
 from ...request.sweep import axes_of
 from ...workload.workload import Workload
-from ..money.offers import Offer
+from ..money.offer import Offer
 from ..money.reading import read_prices
 from ..run.schema import RunOptions
 from .break_evens import break_evens

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,6 @@ class Stretch:
     device: str
     usd_at_start: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready dictionary; keys are the field names."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BreakEven:
@@ -35,14 +31,6 @@ class BreakEven:
     """devices or deadline_s."""
     stretches: tuple[Stretch, ...]
     words: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready dictionary."""
-        return {
-            "axis": self.axis,
-            "stretches": [each.to_dict() for each in self.stretches],
-            "words": self.words,
-        }
 
 
 def break_evens(found: Judged) -> tuple[BreakEven, ...]:

@@ -37,15 +37,6 @@ class Choice:
     """The best of another device, else of another number of devices; what the reason compares with."""
     reason: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready dictionary; keys are the field names."""
-        return {
-            "aim": self.aim,
-            "candidate": self.candidate.to_dict(),
-            "runner_up": None if self.runner_up is None else self.runner_up.to_dict(),
-            "reason": self.reason,
-        }
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:

@@ -6,28 +6,21 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...arrays import Ints
-from ...predict.html import rows_to_html
+from ...render.html import page
 from .candidate import Candidate, carbon, duration, money
 from .choose import Judged
-from .page import front_cells, front_headers, in_one_line, shown_front
-from .result import Plan
+from .page import front_table
 from .what_ifs import chance
 
+if TYPE_CHECKING:
+    from .result import Plan
+
 _MOST_POINTS = 1500
-
-
-def notebook(plan: Plan) -> str:
-    """What a notebook shows: the choices in sentences, the front as a table."""
-    head = "; ".join(f"{choice.aim}: {in_one_line(choice.candidate)}" for choice in plan.choices)
-    if plan.miss is not None:
-        head = f"Nothing keeps the limits. The nearest miss: {in_one_line(plan.miss.candidate)}"
-    headers = [header.removeprefix(">") for header in front_headers(plan)]
-    return rows_to_html(f"{plan.model}: {head}", headers, [*front_cells(plan, shown_front(plan))])
 
 
 def to_html(plan: Plan) -> str:
@@ -38,7 +31,6 @@ def to_html(plan: Plan) -> str:
     candidates = found.candidates(numbers)
     title = f"{plan.model}, {plan.length}"
     body = [
-        f"<h1>{escape(title)}</h1>",
         f'<p class="soft">{escape(", ".join(plan.limits.words) or "No limits.")}</p>',
         _heads(plan),
         _plot(plan, len(numbers), len(found.outcomes)),
@@ -57,14 +49,11 @@ def to_html(plan: Plan) -> str:
         ),
     ]
     data = json.dumps(_data(plan, candidates, title), allow_nan=False).replace("<", "\\u003c")
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{_packaged('page.css')}</style>\n</head>\n<body>\n"
-        + "\n".join(body)
-        + f'\n<script type="application/json" id="data">{data}</script>\n'
-        f"<script>\n{_packaged('page.js')}</script>\n</body>\n</html>\n"
+    script = (
+        f'<script type="application/json" id="data">{data}</script>\n'
+        f"<script>\n{_packaged('page.js')}</script>\n"
     )
+    return page(title, "\n".join(body), style=_packaged("page.css"), script=script)
 
 
 def _packaged(name: str) -> str:
@@ -134,11 +123,11 @@ def _plot(plan: Plan, shown: int, all_of_them: int) -> str:
 
 def _front(plan: Plan, candidates: Sequence[Candidate]) -> str:
     places = {_key(each): place for place, each in enumerate(candidates)}
-    headers = "".join(f"<th>{escape(name.removeprefix('>'))}</th>" for name in front_headers(plan)[1:])
+    table = front_table(plan, plan.front)
+    headers = "".join(f"<th>{escape(name)}</th>" for name in table.names[1:])
     rows = []
-    for each in plan.front:
-        [cells] = front_cells(plan, [each])
-        filled = "".join(f"<td>{escape(cell)}</td>" for cell in cells[1:])
+    for each, (_, *cells) in zip(plan.front, table.rows, strict=True):
+        filled = "".join(f"<td>{escape(str(cell))}</td>" for cell in cells)
         rows.append(f'<tr data-row="{places[_key(each)]}">{filled}</tr>')
     body = f"<thead><tr>{headers}</tr></thead><tbody>{''.join(rows)}</tbody>"
     return f'<div class="scroll"><table>{body}</table></div>'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import Any
 
@@ -37,10 +37,6 @@ class Limits:
     carbon_g: float | None = None
     confidence: float = 0.9
     """Probability with which the deadline is to be met."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready dictionary; keys are the field names."""
-        return asdict(self)
 
     @property
     def words(self) -> list[str]:

@@ -25,10 +25,6 @@ class Miss:
     remedies: tuple[str, ...]
     """What it would take, each alone."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready dictionary; keys are the field names."""
-        return {"candidate": self.candidate.to_dict(), "by": self.by, "remedies": list(self.remedies)}
-
 
 def nearest_miss(found: Judged, beyond: Judged | None = None) -> Miss | None:
     """The nearest miss; None where something keeps the limits, or nothing has an answer.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...arrays import Ints
-from ..money.offers import Market
+from ..money.offer import Market
 from .candidate import Candidate, money
 from .choose import Choice, Judged, choices_of, judged, objectives
 from .front import pareto_front
@@ -39,11 +39,6 @@ class Move:
     def size(self) -> float:
         """The largest of the changes."""
         return max(abs(self.time_change), abs(self.usd_change or 0.0), abs(self.carbon_change or 0.0))
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready dictionary; keys are the field names."""
-        found = {item.name: getattr(self, item.name) for item in fields(self)}
-        return found | {"instead": None if self.instead is None else self.instead.to_dict()}
 
     def __str__(self) -> str:
         moved = {"time": self.time_change, "money": self.usd_change, "carbon": self.carbon_change}

@@ -21,7 +21,7 @@ from ...request.request import Request
 from ..energy.energy import J_PER_KWH, run_energy
 from ..energy.grid import Intensity, known_intensities
 from ..energy.pue import pue_of
-from ..money.offers import Market, Offer
+from ..money.offer import Market, Offer
 from ..run.api import settings_of
 from ..run.checkpoints import checkpoint_bytes
 from ..run.duration import TERMS, expected_duration_s, probability_within, total_s
@@ -235,7 +235,7 @@ def _runs(
         for name in ("instances", "devices")
     )
     spot = market is Market.SPOT
-    stated = options.model_copy(update={"spot": spot} | ({} if spot else {"reclaim_rate": None}))
+    stated = options.changed(spot=spot, **({} if spot else {"reclaim_rate": None}))
     usual = settings_of(stated, compiler, instances.astype(float), step_s)
     common: dict[str, Any] = {"hosts": instances, "settings": _under(usual, scenario)}
     terms = expected_duration_s(step_s, steps, gpus, size, **common)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
-from ...io import check_suffix, table_cell, write_atomically
+from ...io import check_suffix, write_atomically
 from ...render.picture import legible_log_ticks, require_matplotlib, save
-from .result import Plan
+from ...render.table import write_columns
+from .html import to_html
+
+if TYPE_CHECKING:
+    from .result import Plan
 
 _KINDS = {"html": (".html",), "plot": (".png", ".svg"), "out": (".csv", ".jsonl")}
 _HOUR_S = 3600.0
@@ -36,30 +37,14 @@ def check_paths(*, html: Path | None, plot: Path | None, out: Path | None) -> No
 def write_files(plan: Plan, *, html: Path | None, plot: Path | None, out: Path | None) -> Iterator[Path]:
     """Write what is asked for; the names of what was written."""
     if html is not None:
-        from .html import to_html
-
         write_atomically(html, to_html(plan))
         yield html
     if plot is not None:
         write_plot(plan, plot)
         yield plot
     if out is not None:
-        write_candidates(plan, out)
+        write_columns(plan.columns(), out)
         yield out
-
-
-def write_candidates(plan: Plan, path: Path) -> None:
-    """All candidates to a .csv or .jsonl, feasible ones first."""
-    columns = plan.columns()
-    names, rows = [*columns], zip(*columns.values(), strict=True)
-    if path.suffix.lower() == ".jsonl":
-        write_atomically(path, "".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows))
-        return
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows([table_cell(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
-    write_atomically(path, text.getvalue())
 
 
 def write_plot(plan: Plan, path: str | Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...plain import from_plain
 from ...predict.predictions import data_frame
+from ...render.blocks import TEXT_WIDTH, Block
+from ...render.result import Result
 from ...request.request import Request
 from .break_evens import BreakEven
 from .candidate import Candidate
@@ -40,8 +41,8 @@ class PlanCounts:
     """Why combinations were refused, the most frequent first."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class Plan(Result):
     """The choices, the Pareto front, and what would change them."""
 
     model: str
@@ -85,34 +86,6 @@ class Plan:
 
         return () if self.best is None else sensitivity(Request.of(self.best.request))
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready dictionary; keys are the field names, without the table of all candidates."""
-        return {
-            "model": self.model,
-            "length": self.length,
-            "limits": self.limits.to_dict(),
-            "choices": [each.to_dict() for each in self.choices],
-            "front": [each.to_dict() for each in self.front],
-            "counts": asdict(self.counts),
-            "miss": None if self.miss is None else self.miss.to_dict(),
-            "what_ifs": [each.to_dict() for each in self.what_ifs],
-            "break_evens": [each.to_dict() for each in self.break_evens],
-            "moves": [each.to_dict() for each in self.moves],
-            "unpriced": list(self.unpriced),
-            "prices": list(self.prices),
-            "assumptions": list(self.assumptions),
-            "warnings": list(self.warnings),
-        }
-
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> Plan:
-        """The way back from `to_dict`: without the table of all candidates.
-
-        Raises:
-            ConfigError: If it is no such dictionary.
-        """
-        return from_plain(cls, {name: value for name, value in given.items() if name != "judged"})
-
     def columns(self) -> dict[str, list[Any]]:
         """One list for each column, a row for each candidate: feasible first, the cheapest of them first."""
         from .table import columns_of
@@ -137,21 +110,21 @@ class Plan:
 
         write_plot(self, path)
 
-    def __repr__(self) -> str:
-        """One line; `str` is the page, `to_dict` has every field."""
+    def in_one_line(self) -> str:
+        """The first choice, else the nearest miss."""
         best = self.best
         found = "nothing has an answer" if best is None else f"{best.label}, {best.place}"
         what = self.choices[0].aim if self.choices else "nothing keeps the limits; nearest"
-        return f"<Plan {self.model}: {what} {found}; {self.counts.candidates:,} candidates>"
+        return f"{self.model}: {what} {found}; {self.counts.candidates:,} candidates"
 
-    def __str__(self) -> str:
+    def blocks(self, *, width: int = TEXT_WIDTH, why: bool = False) -> Iterator[Block]:
         """The page that `precision-time plan` prints."""
-        from .page import to_text
+        from .page import blocks_of
 
-        return to_text(self)
+        return blocks_of(self, width=width, why=why)
 
-    def _repr_html_(self) -> str:
-        """What a notebook shows: the choices and the front as tables."""
-        from .html import notebook
+    def notebook(self) -> Iterator[Block]:
+        """The choices in sentences, the front as a table."""
+        from .page import notebook_of
 
-        return notebook(self)
+        return notebook_of(self)

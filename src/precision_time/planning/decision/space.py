@@ -21,7 +21,8 @@ from ...precision.support import natural_precision
 from ...request.batch import tokens_per_sample
 from ...request.schema import GLOBAL_BATCHES
 from ...workload.workload import Workload
-from ..money.offers import Market, Offer, offers
+from ..money.offer import Market, Offer
+from ..money.offers import offers
 
 _NEAR_SHARE = 0.05
 """Of an assumed batch, by which it may move so that the devices share it evenly."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from ...hardware.catalog import Custom
 from ...precision.support import supported_precisions
-from ..money.offers import Market
+from ..money.offer import Market
 from .candidate import Candidate, carbon, duration, money
 from .choose import Judged
 from .space import UNPRICED, Space, Spot, defaults, near_batch
@@ -26,14 +25,6 @@ class WhatIf:
     candidate: Candidate | None
     """None where there is no such run."""
     answer: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready dictionary; keys are the field names."""
-        return {
-            "question": self.question,
-            "candidate": None if self.candidate is None else self.candidate.to_dict(),
-            "answer": self.answer,
-        }
 
 
 Evaluate = Callable[[Space], tuple[Judged, Mapping[int, str]]]
@@ -192,8 +183,3 @@ def chance(probability: float) -> str:
     if probability > 0.99:  # noqa: PLR2004
         return "over 99%"
     return "under 1%" if probability < 0.01 else f"{probability:.0%}"  # noqa: PLR2004
-
-
-def answers_of(found: Sequence[WhatIf]) -> list[tuple[str, str]]:
-    """Questions and answers as rows."""
-    return [(each.question, each.answer) for each in found]

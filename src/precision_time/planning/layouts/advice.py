@@ -89,9 +89,7 @@ def _more_devices(job: Job, batch: int, fixed: Fixed) -> str:
     for _ in range(_DOUBLINGS):
         if cluster.num_devices * 2 > _MOST_DEVICES:
             break
-        cluster = replace(
-            cluster, num_devices=cluster.num_devices * 2, num_nodes=cluster.num_nodes * 2, reference=None
-        )
+        cluster = cluster.resized(num_nodes=cluster.num_nodes * 2, num_devices=cluster.num_devices * 2)
         rows = max(batch, cluster.num_devices)
         larger = replace(job, cluster=cluster, layout=Layout(dp=cluster.num_devices))
         frames = [*space_of(larger, rows, fixed=lean, beyond_domain=True).frames()]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ import numpy as np
 from ...cost.job import Job
 from ...parallel.schedules.contract import Work
 from ...predict.prediction import Prediction
-from ...request.request import Request
 from .memory_timeline import MemoryTimeline, memory_of_step
 from .result import layout_name
 from .timeline import Bar, Stream, step_timeline, summed_bars
@@ -32,100 +32,42 @@ _IN_SUM = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StepDrawing:
-    """What is drawn of a step."""
+def step_drawing(job: Job, answer: Prediction) -> dict[str, Any]:
+    """The drawing of an answered job as a JSON-ready dictionary; seconds from the start of the step.
 
-    prediction: Prediction
-    layout: str
-    """In a few words."""
-    schedule: str
-    stages: int
-    micro_batches: int
-    simulated: bool
-    """Whether the passes stand one by one; else each kind of segment is a sum, and there are no stages."""
-    device: tuple[Bar, ...]
-    """Of a device of the first stage: compute and exposed communication add up to the step, term by term."""
-    pipeline: tuple[Bar, ...]
-    """Of every stage, each from 0 to the end of the step."""
-    memory: MemoryTimeline | None
-    """Of the fullest stage, where the passes stand one by one."""
-
-    @property
-    def meaning(self) -> str:
-        """What of it is simulated, and what is a sum."""
-        passes = 2 * self.stages * self.micro_batches
-        return _ONE_BY_ONE if self.simulated else _IN_SUM.format(passes=passes)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready dictionary; seconds from the start of the step."""
-        found = self.prediction
-        stages = [
-            [bar for bar in self.pipeline if bar.stage == stage]
-            for stage in sorted({bar.stage for bar in self.pipeline})
-        ]
-        return {
-            "model": found.model,
-            "device": found.device,
-            "gpus": found.gpus,
-            "precision": found.precision,
-            "layout": self.layout,
-            "schedule": self.schedule,
-            "pipeline_stages": self.stages,
-            "micro_batches": self.micro_batches,
-            "step_time_s": found.step_time_s,
-            "interval": asdict(found.interval),
-            "terms": dict(found.terms),
-            "simulated": self.simulated,
-            "meaning": self.meaning,
-            "segments": [_segment(bar) for bar in self.device],
-            "seconds_by_kind": seconds_by_kind(self.device),
-            "stages": [
-                {"stage": bars[0].stage, "segments": [_segment(bar) for bar in bars]} for bars in stages
-            ],
-            "memory": None if self.memory is None else thinned(self.memory, _MOST_INTERVALS),
-        }
-
-
-def draw_step(job: Job, answer: Prediction) -> StepDrawing:
-    """The drawing of an answered job.
+    `device` (segments of the first stage) adds up to the step term by term; every one of `stages` goes from 0
+    to the end of the step. With more than `MOST_PASSES` passes each kind of segment is a sum (`simulated` is
+    false), and there are neither stages nor memory.
 
     Args:
         job: The job.
         answer: What is predicted of it.
     """
     layout = job.layout
-    passes = len(Work) * layout.pp * layout.virtual_pp * layout.num_micro_batches
-    common: dict[str, Any] = {
-        "prediction": answer,
+    simulated = len(Work) * layout.pp * layout.virtual_pp * layout.num_micro_batches <= MOST_PASSES
+    step = step_timeline(job, answer) if simulated else None
+    device = summed_bars(job, answer) if step is None else step.device
+    stages = [] if step is None else groupby(step.pipeline, key=lambda bar: bar.stage)
+    drawn_passes = 2 * layout.pp * layout.num_micro_batches
+    return {
+        "model": answer.model,
+        "device": answer.device,
+        "gpus": answer.gpus,
+        "precision": answer.precision,
         "layout": layout_name(layout),
         "schedule": layout.schedule.value if layout.pp > 1 else "none",
-        "stages": layout.pp,
+        "pipeline_stages": layout.pp,
         "micro_batches": layout.num_micro_batches,
+        "step_time_s": answer.step_time_s,
+        "interval": asdict(answer.interval),
+        "terms": dict(answer.terms),
+        "simulated": simulated,
+        "meaning": _ONE_BY_ONE if simulated else _IN_SUM.format(passes=drawn_passes),
+        "segments": [_segment(bar) for bar in device],
+        "seconds_by_kind": seconds_by_kind(device),
+        "stages": [{"stage": stage, "segments": [_segment(bar) for bar in bars]} for stage, bars in stages],
+        "memory": None if step is None else thinned(memory_of_step(job, step), _MOST_INTERVALS),
     }
-    if passes > MOST_PASSES:
-        return StepDrawing(
-            **common, simulated=False, device=summed_bars(job, answer), pipeline=(), memory=None
-        )
-    step = step_timeline(job, answer)
-    return StepDrawing(
-        **common,
-        simulated=True,
-        device=step.device,
-        pipeline=step.pipeline,
-        memory=memory_of_step(job, step),
-    )
-
-
-def drawing_of(request: Request) -> StepDrawing:
-    """The drawing of a request's step.
-
-    Raises:
-        PrecisionTimeError: As `predict_time`.
-    """
-    from ...predict.api import predict
-
-    return draw_step(request.resolve(), predict(request))
 
 
 def seconds_by_kind(bars: Iterable[Bar]) -> dict[str, float]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...arrays import Floats
 from ...cost.job import Job, group_of_jobs
-from ...cost.memory import StageMemory, memory_of_stages, total_bytes
+from ...cost.memory import memory_of_stages, total_bytes
 from ...parallel.layout import Layout
 from ...parallel.schedules.contract import Task, Work
 from ...parallel.schedules.simulate import orders_of
@@ -104,19 +104,22 @@ def memory_of_step(job: Job, step: StepTimeline) -> MemoryTimeline:
     """
     stages = memory_of_stages(group_of_jobs([job]))
     peaks = [float(np.max(total_bytes(stage.terms()))) for stage in stages]
-    stage = stages[int(np.argmax(peaks))]
-    bars = [bar for bar in step.pipeline if bar.stage == stage.index]
-    pieces = list(_pieces(bars, job.layout, stage, step.step_time_s))
+    fullest = int(np.argmax(peaks))
+    stage = stages[fullest]
+    bars = [bar for bar in step.pipeline if bar.stage == fullest]
+    pieces = list(_pieces(bars, job.layout, fullest, _first(stage.layers), step.step_time_s))
     until_s = max((bar.end_s for bar in bars if bar.micro_batch is not None), default=0.0)
     most = max((piece.held for piece in pieces), default=0.0) or 1.0
     moving = {
         "activations": [piece.held / most * _first(stage.activations) for piece in pieces],
         "logits": [_first(stage.logits) * piece.logits for piece in pieces],
-        "temporary": [_first(stage.layer) * piece.layer + stage.update * piece.update for piece in pieces],
+        "temporary": [
+            _first(stage.layer) * piece.layer + _first(stage.update) * piece.update for piece in pieces
+        ],
     }
     at_work = np.array([piece.start_s < until_s - _ROUNDING * step.step_time_s for piece in pieces])
     held = {
-        name: size * (at_work if name in stage.passing else np.ones(len(pieces)))
+        name: _first(size) * (at_work if name in stage.passing else np.ones(len(pieces)))
         for name, size in stage.states.items()
     }
     held |= {name: np.array(sizes) for name, sizes in moving.items()}
@@ -129,7 +132,7 @@ def memory_of_step(job: Job, step: StepTimeline) -> MemoryTimeline:
     return MemoryTimeline(
         prediction=step.prediction,
         layout=job.layout,
-        stage=stage.index,
+        stage=fullest,
         times_s=np.array([*(piece.start_s for piece in pieces), step.step_time_s]),
         held={name: sizes for name, sizes in held.items() if sizes.any()},
         stage_peaks=tuple(peaks),
@@ -140,12 +143,14 @@ def _first(value: Any) -> float:
     return float(np.asarray(value).reshape(-1)[0])
 
 
-def _pieces(bars: Sequence[Bar], layout: Layout, stage: StageMemory, step_s: float) -> Iterator[_Piece]:
+def _pieces(
+    bars: Sequence[Bar], layout: Layout, stage: int, of_stage: float, step_s: float
+) -> Iterator[_Piece]:
     """The step of a stage in pieces, without gaps, from 0 to its end."""
-    order = orders_of(layout)[stage.index]
+    order = orders_of(layout)[stage]
     deferred = any(task.work is Work.WEIGHT for task in order)
     chunks = layout.virtual_pp
-    layers = min(max(round(stage.layers / chunks), 1), _MOST_LAYERS)
+    layers = min(max(round(of_stage / chunks), 1), _MOST_LAYERS)
     clock = held = 0.0
     works = iter(order)
     updated = False
@@ -158,7 +163,7 @@ def _pieces(bars: Sequence[Bar], layout: Layout, stage: StageMemory, step_s: flo
             yield _Piece(start_s=bar.start_s, end_s=bar.end_s, held=held, update=update)
         else:
             task = next(works)
-            head = stage.last and task.chunk == chunks - 1
+            head = stage == layout.pp - 1 and task.chunk == chunks - 1
             yield from _task_pieces(task, bar, layers, held, 1.0 / chunks, head=head, deferred=deferred)
             held += _change(task, deferred) / chunks
         clock = bar.end_s

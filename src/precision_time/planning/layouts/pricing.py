@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import partial
 from operator import attrgetter
 
@@ -12,11 +12,10 @@ import numpy as np
 
 from ...arrays import Floats, Indices
 from ...cost.job import Job
-from ...cost.search import groups_under, kernels_key
-from ...cost.step import price, shared_and_bubble_s
+from ...cost.search import groups_under, kernels_key, under
+from ...cost.step import shared_and_bubble_s
 from ...executor import Executor, OneCopy, in_chunks
-from ...learn.priced import on_reference
-from ...learn.table import JobTable, group_table
+from ...learn.table import JobTable, priced_group
 from ...parallel.layout import Layout
 from ...parallel.schedules.contract import StageTimes
 from ...parallel.schedules.registry import schedule_of
@@ -33,45 +32,20 @@ _PLAIN = frozenset(
 _kept = attrgetter(*(item.name for item in fields(Layout) if item.name not in _PLAIN))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Priced:
-    """Analytical times of n layouts."""
-
-    table: JobTable
-    reference: JobTable | None
-    """The same as measured runs are (`on_reference`), where they are not."""
-
-    def take(self, rows: Indices) -> Priced:
-        """Some of the layouts."""
-        return Priced(
-            table=self.table.take(rows),
-            reference=None if self.reference is None else self.reference.take(rows),
-        )
-
-
-def price_layouts(job: OneCopy[Job], layouts: Sequence[Layout]) -> Priced:
+def price_layouts(job: OneCopy[Job], layouts: Sequence[Layout]) -> JobTable:
     """Analytical times and features of some layouts of a job, in their order."""
     here = job.here()
-    reference = on_reference(here)
     tables: list[JobTable] = []
-    references: list[JobTable] = []
     places: list[int] = []
     for rows, group in groups_under(here, layouts):
         places += rows
-        tables.append(group_table(group, price(group)))
-        if reference is not here:
-            as_measured = replace(group, cluster=reference.cluster, stragglers=reference.stragglers)
-            references.append(group_table(as_measured, price(as_measured)))
-    order = np.argsort(places)
-    return Priced(
-        table=JobTable.together(tables).take(order),
-        reference=JobTable.together(references).take(order) if references else None,
-    )
+        tables.append(priced_group(group, under(here, group.layout))[1])
+    return JobTable.together(tables).take(np.argsort(places))
 
 
 def priced_by(
     job: OneCopy[Job], layouts: Sequence[Layout], over: Executor, progress: Callable[[int], None]
-) -> Priced:
+) -> JobTable:
     """Analytical times of layouts, chunk by chunk: those that run the same kernels one after the other.
 
     Args:
@@ -80,23 +54,14 @@ def priced_by(
         over: What runs the chunks.
         progress: Called with the number of layouts done after every chunk.
     """
-    found: list[Priced] = []
+    found: list[JobTable] = []
     done = 0
     order = sorted(range(len(layouts)), key=[kernels_key(layout) for layout in layouts].__getitem__)
     for part in over(partial(price_layouts, job), in_chunks([layouts[row] for row in order], _CHUNK)):
         found.append(part)
-        done += len(part.table.analytical_s)
+        done += len(part)
         progress(done)
-    return joined(found).take(np.argsort(order))
-
-
-def joined(parts: Sequence[Priced]) -> Priced:
-    """All parts as one, in their order."""
-    references = [part.reference for part in parts if part.reference is not None]
-    return Priced(
-        table=JobTable.together([part.table for part in parts]),
-        reference=JobTable.together(references) if references else None,
-    )
+    return JobTable.together(found).take(np.argsort(order))
 
 
 def families_of(layouts: Iterable[Layout], policy_of: Callable[[Layout], Hashable]) -> list[list[Layout]]:
@@ -147,9 +112,9 @@ class Bounds:
                 chosen.append(row)
         return np.array(chosen, dtype=np.intp)
 
-    def learn(self, rows: Indices, priced: Priced, corrected_s: Floats) -> None:
+    def learn(self, rows: Indices, priced: JobTable, corrected_s: Floats) -> None:
         """Take note of layouts that were priced since."""
-        corrections = corrected_s / priced.table.analytical_s
+        corrections = corrected_s / priced.analytical_s
         for row, correction in zip(rows, corrections.tolist(), strict=True):
             kind = _kind(self.layouts[row])
             self.least[kind] = min(correction, self.least.get(kind, correction))

@@ -12,18 +12,15 @@ from ...diagnostics import Diagnostic, Severity, texts_of
 from ...errors import ConfigError, LayoutError
 from ...parallel.layout import Checkpointing, Layout, Offload, PipelineSchedule
 from ...plain import from_plain
-from ...predict.html import rows_to_html
-from ...predict.page import range_of
 from ...predict.prediction import Prediction
-from ...rendering import TEXT_WIDTH, in_words, new_table, plain_text
+from ...render.blocks import GAP, TEXT_WIDTH, Block, Text, Tone, warnings
+from ...render.result import Result
+from ...render.table import Table
 from ...request.request import Request
 from ...request.schema import ALIASES
-from ...units import format_bytes, format_duration
+from ...units import format_bytes, format_duration, format_range, plain_name
 
 if TYPE_CHECKING:
-    from rich.console import Group
-    from rich.table import Table
-
     from ...launch.emit import LaunchConfig
 
 _SMALL_SHARE = 0.01
@@ -103,8 +100,8 @@ class Shortfall:
     advice: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LayoutSearch:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class LayoutSearch(Result):
     """The best layouts of a job, fastest first."""
 
     model: str
@@ -164,31 +161,6 @@ class LayoutSearch:
         other = f" Or the first of the {len(self.ranked)} that it can run: --pick {runs}."
         raise LayoutError(f"{found}{other if runs else ''}")
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready dictionary; keys are the field names, without jobs and request."""
-        found = {
-            item.name: getattr(self, item.name)
-            for item in fields(self)
-            if item.name not in ("jobs", "request")
-        }
-        return found | {
-            "ranked": [each.to_dict() for each in self.ranked],
-            "counts": asdict(self.counts),
-            "shortfall": None if self.shortfall is None else asdict(self.shortfall),
-            "diagnostics": [asdict(each) for each in self.diagnostics],
-        }
-
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> LayoutSearch:
-        """The way back from `to_dict`: without the jobs, of which steps are drawn and launchers started.
-
-        Raises:
-            ConfigError: If it is no such dictionary.
-        """
-        return from_plain(
-            cls, {name: value for name, value in given.items() if name not in ("jobs", "request")}
-        )
-
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What was filled in, in words."""
@@ -199,23 +171,32 @@ class LayoutSearch:
         """What to act on whatever the layout, in words."""
         return texts_of(self.diagnostics, Severity.WARNING)
 
-    def __repr__(self) -> str:
-        """One line; `str` is the page, `to_dict` has every field."""
+    def in_one_line(self) -> str:
+        """What was asked, and the best."""
         found = "nothing fits"
         if self.ranked:
             best = self.ranked[0]
             found = f"best of {len(self.ranked)}: {layout_name(best.layout)}, {_short(best.prediction)}"
-        return f"<LayoutSearch {_headline(self)}; {found}>"
+        return f"{_headline(self)}; {found}"
 
-    def __str__(self) -> str:
-        """The page that `precision-time layout` prints."""
-        return to_text(self)
+    def blocks(self, *, width: int = TEXT_WIDTH, why: bool = False) -> Iterator[Block]:
+        """The page that `precision-time layout` prints; as many layouts show their terms as fit."""
+        del why
+        lead = [] if self.shortfall is None else _shortfall_lines(self.shortfall)
+        yield from (Text(line, Tone.LEAD) for line in lead)
+        yield from (Text(_headline(self), Tone.SOFT if lead else Tone.LEAD), GAP)
+        if self.ranked:
+            yield from (_ranking(self.ranked), GAP, Text(_legend(self.ranked), Tone.SOFT), GAP)
+            yield from (_terms(self.ranked, width), GAP)
+            yield from (Text(self.why), GAP) if self.why else ()
+        yield from map(Text, _count_lines(self.counts))
+        yield from (Text(f"Assumed: {line}") for line in self.assumptions)
+        yield from warnings(self.ranked[0].prediction.warnings if self.ranked else self.warnings)
 
-    def _repr_html_(self) -> str:
-        """What a notebook shows: the ranking as a table."""
-        headers = ("", "layout", "step time", "interval", "MFU", "memory", "throughput")
-        why = f"{self.why} " if self.ranked else "Nothing fits. "
-        return rows_to_html(f"{_headline(self)}. {why}", headers, _ranking_rows(self.ranked))
+    def notebook(self) -> Iterator[Block]:
+        """The ranking as a table."""
+        yield Text(f"{_headline(self)}. {self.why if self.ranked else 'Nothing fits.'} ", Tone.LEAD)
+        yield _ranking(self.ranked)
 
 
 def layout_name(layout: Layout) -> str:
@@ -250,42 +231,6 @@ def layout_name(layout: Layout) -> str:
     return " ".join(words)
 
 
-def to_text(search: LayoutSearch, *, width: int = TEXT_WIDTH) -> str:
-    """`render` as plain text without colors.
-
-    Args:
-        search: What was found.
-        width: Columns of the page [characters].
-    """
-    return plain_text(render(search, width=width), width=width)
-
-
-def render(search: LayoutSearch, *, width: int = TEXT_WIDTH) -> Group:
-    """One page about a search.
-
-    Args:
-        search: What was found.
-        width: Columns of the page: as many layouts show their terms as fit.
-
-    Returns:
-        A rich renderable.
-    """
-    from rich.console import Group
-    from rich.text import Text
-
-    said = [] if search.shortfall is None else _shortfall_lines(search.shortfall)
-    parts: list[Any] = [Text(line, style="bold") for line in said]
-    parts += [Text(_headline(search), style="dim" if said else "bold"), ""]
-    if search.ranked:
-        parts += [_ranking(search), "", Text(_legend(search.ranked), style="dim"), ""]
-        parts += [_terms(search.ranked, width), ""]
-        parts += [Text(search.why), ""] if search.why else []
-    parts += [Text(line) for line in _count_lines(search.counts)]
-    parts += [Text(f"Assumed: {line}") for line in search.assumptions]
-    warnings = search.ranked[0].prediction.warnings if search.ranked else search.warnings
-    return Group(*parts, *(Text(f"Warning: {line}", style="yellow") for line in warnings))
-
-
 def _legend(ranked: Sequence[RankedLayout]) -> str:
     """What the words of the names mean, by the first that has each."""
     names = " ".join(layout_name(each.layout) for each in ranked)
@@ -301,42 +246,36 @@ def _headline(search: LayoutSearch) -> str:
     )
 
 
-def _ranking(search: LayoutSearch) -> Table:
-    coverage = search.ranked[0].prediction.interval.coverage
-    table = new_table(
-        "", "layout", ">step time", f">{coverage:.0%} interval", ">MFU", ">memory", ">throughput"
-    )
-    for cells in _ranking_rows(search.ranked):
-        table.add_row(*cells)
-    return table
-
-
-def _ranking_rows(ranked: Sequence[RankedLayout]) -> Iterator[tuple[str, ...]]:
-    for place, each in enumerate(ranked, start=1):
-        found = each.prediction
-        yield (
+def _ranking(ranked: Sequence[RankedLayout]) -> Table:
+    coverage = f"{ranked[0].prediction.interval.coverage:.0%} " if ranked else ""
+    rows = (
+        (
             str(place),
             layout_name(each.layout),
             format_duration(found.step_time_s),
-            range_of(found.interval.low_s, found.interval.high_s),
+            format_range(found.interval.low_s, found.interval.high_s),
             "-" if found.mfu is None else f"{found.mfu:.1%}",
             format_bytes(found.memory_bytes_per_device),
             f"{found.throughput:,.0f} {found.throughput_unit}",
         )
+        for place, each in enumerate(ranked, start=1)
+        if (found := each.prediction)
+    )
+    columns = ("", "layout", ">step time", f">{coverage}interval", ">MFU", ">memory", ">throughput")
+    return Table(columns=columns, rows=tuple(rows))
 
 
 def _short(prediction: Prediction) -> str:
     interval = prediction.interval
     return (
         f"{format_duration(prediction.step_time_s)} per step "
-        f"({interval.coverage:.0%} interval {range_of(interval.low_s, interval.high_s)})"
+        f"({interval.coverage:.0%} interval {format_range(interval.low_s, interval.high_s)})"
     )
 
 
 def _terms(ranked: Sequence[RankedLayout], width: int) -> Table:
     """Terms and memory as rows, layouts as columns, as many as fit."""
     shown = ranked[: max((width - 26) // 11, 1)]
-    table = new_table("where the time goes", *(f">{place}" for place in range(1, len(shown) + 1)))
     times = [each.prediction.terms for each in shown]
     steps = [each.step_time_s for each in shown]
     names = dict.fromkeys(name for terms in times for name in terms)
@@ -346,19 +285,19 @@ def _terms(ranked: Sequence[RankedLayout], width: int) -> Table:
         if any(terms.get(name, 0.0) >= _SMALL_SHARE * step for terms, step in zip(times, steps, strict=True))
     ]
     large.sort(key=lambda name: -max(terms.get(name, 0.0) for terms in times))
-    for name in large:
-        table.add_row(in_words(name), *(_duration(terms.get(name, 0.0)) for terms in times))
+    rows = [(plain_name(name), *(_duration(terms.get(name, 0.0)) for terms in times)) for name in large]
     rest = [sum(seconds for name, seconds in terms.items() if name not in large) for terms in times]
     if any(rest):
-        table.add_row("other", *map(_duration, rest), end_section=True)
+        rows.append(("other", *map(_duration, rest)))
+        rows.append(("",) * len(rows[0]))
     memory = [each.prediction.memory_terms for each in shown]
     for name in dict.fromkeys(name for terms in memory for name in terms):
-        if any(terms.get(name, 0.0) for terms in memory):
-            cells = (terms.get(name, 0.0) for terms in memory)
-            table.add_row(
-                f"memory: {in_words(name)}", *(format_bytes(value) if value else "-" for value in cells)
-            )
-    return table
+        sizes = [terms.get(name, 0.0) for terms in memory]
+        if any(sizes):
+            cells = (format_bytes(value) if value else "-" for value in sizes)
+            rows.append((f"memory: {plain_name(name)}", *cells))
+    columns = ("where the time goes", *(f">{place}" for place in range(1, len(shown) + 1)))
+    return Table(columns=columns, rows=tuple(rows))
 
 
 def _shortfall_lines(found: Shortfall) -> list[str]:
@@ -368,7 +307,7 @@ def _shortfall_lines(found: Shortfall) -> list[str]:
         f"Nothing fits. The layout that needs the least, {layout_name(found.layout)}, needs "
         f"{format_bytes(found.needed_bytes)} of {format_bytes(found.capacity_bytes)} per device: "
         f"{format_bytes(missing)} too much. "
-        f"Largest: {in_words(largest)} ({format_bytes(found.memory_terms[largest])}).",
+        f"Largest: {plain_name(largest)} ({format_bytes(found.memory_terms[largest])}).",
         *found.advice,
     ]
 

@@ -19,7 +19,7 @@ from ...diagnostics import Diagnostics
 from ...errors import ConfigError, LayoutError
 from ...executor import Executor, OneCopy, in_chunks
 from ...learn.artifact import TrainedPredictor, shipped_predictor
-from ...learn.serving import predict_step_times, step_times
+from ...learn.table import JobTable
 from ...parallel.layout import EQUAL_WITHIN, Checkpointing, Layout, Offload, simplicity
 from ...parallel.shape import model_shape
 from ...parallel.space import Fixed, Frame, Refusals
@@ -28,7 +28,7 @@ from ...precision.policy import PrecisionPolicy
 from ...predict.predictor import RunLength, predict_job
 from ...units import format_bytes
 from .advice import shortfall, why_first
-from .pricing import Priced, bounds_of, families_of, priced_by
+from .pricing import bounds_of, families_of, priced_by
 from .result import LayoutSearch, RankedLayout, SearchCounts
 
 Progress = Callable[[str, int, int], None]
@@ -242,41 +242,24 @@ class _Pricing:
     report: Callable[[int], None]
     layouts: list[Layout] = field(default_factory=list)
     corrected_s: list[float] = field(default_factory=list)
-    shown_s: dict[int, float] = field(default_factory=dict)
-    """As answers say them (`bounded_times`), of those looked at so far."""
 
-    def __call__(self, layouts: Sequence[Layout]) -> tuple[Priced, Floats]:
+    def __call__(self, layouts: Sequence[Layout]) -> tuple[JobTable, Floats]:
         """Analytical and corrected times of some layouts more."""
         before = len(self.layouts)
         priced = priced_by(self.job, layouts, self.over, lambda done: self.report(before + done))
-        times = step_times(priced.table, self.predictor, coverage=_COVERAGE, reference=priced.reference)
+        times = self.predictor.times(priced, coverage=_COVERAGE)
         self.layouts += layouts
         self.corrected_s += times.step_time_s.tolist()
         return priced, times.step_time_s
 
-    def fastest(self, top: int) -> dict[int, float]:
-        """Seconds, as answers say them, of all that may be among the fastest `top` by them, fastest first.
-
-        Bounds hardly make a step shorter, so that layouts are looked at by their corrected times until those
-        are above the answers.
-        """
+    def fastest(self) -> dict[int, float]:
+        """Seconds of all layouts so far, as answers say them, fastest first."""
         order = np.argsort(self.corrected_s, kind="stable").tolist()
-        seen: dict[int, float] = {}
-        for some in in_chunks(order, max(top, _SAMPLES)):
-            slowest_s = sorted(seen.values())[top - 1] if len(seen) >= top else math.inf
-            if self.corrected_s[some[0]] > _SLACK * slowest_s:
-                break
-            new = [index for index in some if index not in self.shown_s]
-            if new:
-                jobs = [under(self.job.value, self.layouts[index]) for index in new]
-                times = predict_step_times(jobs, self.predictor, coverage=_COVERAGE).step_time_s
-                self.shown_s |= zip(new, times.tolist(), strict=True)
-            seen |= {index: self.shown_s[index] for index in some}
-        return dict(sorted(seen.items(), key=lambda item: item[1]))
+        return {index: self.corrected_s[index] for index in order}
 
     def best_s(self, top: int) -> float:
         """The slowest of the fastest `top` so far."""
-        return [*self.fastest(top).values()][:top][-1]
+        return sorted(self.corrected_s)[:top][-1]
 
 
 def _price(pricing: _Pricing, layouts: Sequence[Layout], top: int, exhaustive: bool) -> None:
@@ -307,7 +290,7 @@ def _ranked(pricing: _Pricing, top: int, coverage: float) -> tuple[RankedLayout,
     tell apart, nobody sets up the one with more parts.
     """
     plain, predictor = pricing.job.value, pricing.predictor
-    fastest = pricing.fastest(top) if pricing.layouts else {}
+    fastest = pricing.fastest()
     equal_s = _EQUAL * min(fastest.values(), default=0.0)
     equal = [index for index, shown_s in fastest.items() if shown_s <= equal_s]
     simplest = min((pricing.layouts[index] for index in equal), key=simplicity, default=None)

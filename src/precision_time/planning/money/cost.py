@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ...errors import CatalogError
 from ...units import GIGA
-from .offers import Market, Offer, whole_instances
+from .offer import Market, Offer, whole_instances
 
 Floats = npt.NDArray[np.float64]
 HOURS_PER_MONTH = 730.0

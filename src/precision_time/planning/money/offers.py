@@ -1,4 +1,4 @@
-"""Offers: what an hour of an instance costs, where, since when, and who says so.
+"""The offers of the list that ships or of the user's own, by device, cloud and region.
 
 Prices are list prices of the date of each row (`data/prices.csv`, made by scripts/build_prices.py). They
 change: a plan says the date of what it took, and `precision-time prices import` brings a newer list.
@@ -8,93 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from functools import cache
-
-import numpy as np
-import numpy.typing as npt
 
 from ...errors import CatalogError, UnknownNameError
 from ...hardware.device_table import canonical_device
-from ...hardware.nodes import NodeType
-from .accelerators import node_of_instance
-
-
-class Market(StrEnum):
-    """How an instance is paid."""
-
-    ON_DEMAND = "on-demand"
-    """By the hour, at the list price, until it is given back."""
-    SPOT = "spot"
-    """Spare capacity at a lower price, which the cloud takes back when it wants."""
-    RESERVED = "reserved"
-    """At a lower price, for a term that is paid whether it is used or not."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Offer:
-    """One instance type of a cloud in one region. Prices are of the whole instance."""
-
-    cloud: str
-    instance_type: str
-    region: str
-    device: str
-    """Name of the catalog."""
-    devices_per_instance: int
-    usd_per_hour: float | None
-    """On demand; None where the source states none."""
-    spot_usd_per_hour: float | None = None
-    """The lowest of the region's zones."""
-    reserved_usd_per_hour: float | None = None
-    """None unless a source or the user states one."""
-    date: str
-    """Of the list: a day, a month or a year."""
-    source: str
-    host_included: bool = True
-    """False where the price is of the accelerators alone and the host is paid beside them."""
-
-    def price(self, market: Market) -> float | None:
-        """USD per hour of the whole instance; None where none is known."""
-        return {
-            Market.ON_DEMAND: self.usd_per_hour,
-            Market.SPOT: self.spot_usd_per_hour,
-            Market.RESERVED: self.reserved_usd_per_hour,
-        }[market]
-
-    def stated_price(self, market: Market) -> float:
-        """As `price`.
-
-        Raises:
-            CatalogError: If none is known; names the markets that have one.
-        """
-        found = self.price(market)
-        if found is None:
-            known = [other.value for other in Market if self.price(other) is not None]
-            raise CatalogError(
-                f"No {market.value} price is known of {self.instance_type} in {self.cloud}:{self.region} "
-                f"(source: {self.source}, {self.date}). To fix: take {' or '.join(known)}, or state a price "
-                "in a file of --prices."
-            )
-        return found
-
-    @property
-    def node_type(self) -> NodeType | None:
-        """The node type of this instance, which knows its network; None where none is listed."""
-        return node_of_instance(self.instance_type, self.device, self.devices_per_instance)
-
-    def instances(self, devices: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Whole instances that hold so many devices."""
-        return whole_instances(devices, self.devices_per_instance)
-
-
-def whole_instances(devices: npt.ArrayLike, devices_per_instance: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """The least number of instances that hold `devices`: nobody rents a part of one.
-
-    >>> int(whole_instances(9, 8)), int(whole_instances(8, 8))
-    (2, 1)
-    """
-    return np.asarray(-(-np.asarray(devices) // np.asarray(devices_per_instance)), dtype=np.int64)
+from .offer import Offer
+from .reading import read_table
 
 
 def offers(
@@ -165,8 +85,6 @@ def with_reserved(found: Iterable[Offer], discount: float) -> tuple[Offer, ...]:
 
 @cache
 def _shipped_newest() -> tuple[Offer, ...]:
-    from .reading import read_table
-
     return _newest(read_table().offers)
 
 

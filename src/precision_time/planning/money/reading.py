@@ -21,7 +21,7 @@ from ...errors import CatalogError, UnknownNameError, shown
 from ...hardware.device_table import canonical_device
 from ...io import read_input, table_cell
 from .accelerators import listed_device, words
-from .offers import Offer
+from .offer import Offer
 
 COLUMNS = tuple(field.name for field in fields(Offer))
 _REQUIRED = ("cloud", "instance_type", "region", "device", "devices_per_instance")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from .accelerators import words
-from .offers import Market, Offer
+from .offer import Market, Offer
 from .reading import read_table
 
 

@@ -18,6 +18,8 @@ from ...predict.api import as_request
 from ...predict.compare import answer_all
 from ...predict.prediction import Prediction
 from ...predict.predictions import data_frame
+from ...render.blocks import TEXT_WIDTH, Block
+from ...render.result import Result
 from ...request.request import Request
 from ...request.schema import RUN_LENGTHS
 from ...request.signature import takes_request_fields
@@ -106,37 +108,27 @@ class AdvisedPrecision:
         }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PrecisionAdvice:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class PrecisionAdvice(Result):
     """The precisions of a device side by side, fastest first, and one of them."""
 
     model: str
     device: str
     gpus: int
-    rows: tuple[AdvisedPrecision, ...]
-    skipped: Mapping[str, str]
-    """Precisions that the device cannot run, and why."""
     risk_budget: float
     recommended: str
     reason: str
     changes: tuple[str, ...]
     """What would change the advice."""
     notes: tuple[str, ...] = ()
+    rows: tuple[AdvisedPrecision, ...]
+    skipped: Mapping[str, str]
+    """Precisions that the device cannot run, and why."""
     request: Request | None = field(default=None, repr=False, compare=False)
 
     def __getitem__(self, precision: str) -> AdvisedPrecision:
         """The row of a precision."""
         return next(row for row in self.rows if row.precision == precision)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready dictionary."""
-        own = ("model", "device", "gpus", "risk_budget", "recommended", "reason")
-        return {name: getattr(self, name) for name in own} | {
-            "changes": [*self.changes],
-            "notes": [*self.notes],
-            "rows": [row.to_dict() for row in self.rows],
-            "skipped": dict(self.skipped),
-        }
 
     def columns(self) -> dict[str, list[Any]]:
         """One list for each figure, a row for each precision."""
@@ -156,21 +148,22 @@ class PrecisionAdvice:
         """The columns as a data frame; see `Predictions.to_frame`."""
         return data_frame(self.columns(), backend)
 
-    def __repr__(self) -> str:
-        """One line; `str` is the page, `to_dict` has every field."""
-        return f"<PrecisionAdvice {self.recommended} for {self.model} on {self.gpus} x {self.device}>"
+    def in_one_line(self) -> str:
+        """The one to take."""
+        return f"{self.recommended} for {self.model} on {self.gpus} x {self.device}"
 
-    def __str__(self) -> str:
+    def blocks(self, *, width: int = TEXT_WIDTH, why: bool = False) -> Iterator[Block]:
         """The page that `precision-time precisions advise` prints."""
-        from .page import advice_text
+        from .page import blocks_of
 
-        return advice_text(self)
+        del width, why
+        return blocks_of(self)
 
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        from .page import advice_html
+    def notebook(self) -> Iterator[Block]:
+        """What to take, and the times."""
+        from .page import notebook_of
 
-        return advice_html(self)
+        return notebook_of(self)
 
 
 @takes_request_fields(without=("precision",))

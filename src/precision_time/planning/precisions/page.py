@@ -5,45 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ...predict.html import rows_to_html
-from ...rendering import TEXT_WIDTH, new_table, plain_text
+from ...render.blocks import GAP, Block, Text, Tone
+from ...render.table import Table
 from ...units import format_bytes, format_duration
-from .advice import AdvisedPrecision, PrecisionAdvice
 from .risk import Basis, Risk
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    from .advice import AdvisedPrecision, PrecisionAdvice
 
 _MARK = "*"
 
 
-def advice_text(advice: PrecisionAdvice, *, width: int = TEXT_WIDTH) -> str:
-    """The page as plain text."""
-    return plain_text(render(advice), width=width)
-
-
-def advice_html(advice: PrecisionAdvice) -> str:
-    """The table as a notebook shows it."""
-    headers, rows = _times(advice)
-    return rows_to_html(_headline(advice), [header.removeprefix(">") for header in headers], rows)
-
-
-def render(advice: PrecisionAdvice) -> Group:
+def blocks_of(advice: PrecisionAdvice) -> Iterator[Block]:
     """One page: times side by side, risks side by side, what is known of the one to take."""
-    from rich.console import Group
-    from rich.text import Text
-
-    parts: list[object] = [Text(_headline(advice), style="bold")]
-    for headers, rows in (_times(advice), _risks(advice)):
-        table = new_table(*headers)
-        for row in rows:
-            table.add_row(*row)
-        parts += ["", table]
+    yield from (Text(_headline(advice), Tone.LEAD), GAP, _times(advice), GAP, _risks(advice), GAP)
     best = advice[advice.recommended]
-    parts += ["", *(Text(f"What would change this: {line}") for line in advice.changes)]
-    parts += [Text(f"{best.precision}, {fact.kind}: {fact.text} ({fact.source})") for fact in best.facts]
-    parts += [Text(line, style="dim") for line in _notes(advice)]
-    return Group(*parts)  # type: ignore[arg-type]
+    yield from (Text(f"What would change this: {line}") for line in advice.changes)
+    yield from (Text(f"{best.precision}, {fact.kind}: {fact.text} ({fact.source})") for fact in best.facts)
+    yield from (Text(line, Tone.SOFT) for line in _notes(advice))
+
+
+def notebook_of(advice: PrecisionAdvice) -> Iterator[Block]:
+    """What to take, and the times."""
+    yield from (Text(_headline(advice), Tone.LEAD), _times(advice))
 
 
 def _headline(advice: PrecisionAdvice) -> str:
@@ -52,14 +36,16 @@ def _headline(advice: PrecisionAdvice) -> str:
     return f"Take {advice.recommended} for {advice.model} on {advice.gpus} x {advice.device}. {advice.reason}"
 
 
-def _times(advice: PrecisionAdvice) -> tuple[list[str], list[tuple[str, ...]]]:
+def _times(advice: PrecisionAdvice) -> Table:
     of_run = any(row.run_time_s is not None for row in advice.rows)
-    headers = ["precision", ">step time", ">relative", ">90% interval", ">memory", "fits"]
-    headers += [">run", ">cost", ">energy"] if of_run else []
-    own_s = advice[advice.recommended].prediction.step_time_s
-    return headers, [
-        _time_cells(row, own_s, of_run, row.precision == advice.recommended) for row in advice.rows
-    ]
+    columns = ("precision", ">step time", ">relative", ">90% interval", ">memory", "fits")
+    best_s = advice[advice.recommended].prediction.step_time_s
+    return Table(
+        columns=(*columns, *((">run", ">cost", ">energy") if of_run else ())),
+        rows=tuple(
+            _time_cells(row, best_s, of_run, row.precision == advice.recommended) for row in advice.rows
+        ),
+    )
 
 
 def _time_cells(row: AdvisedPrecision, own_s: float, of_run: bool, taken: bool) -> tuple[str, ...]:
@@ -81,34 +67,24 @@ def _time_cells(row: AdvisedPrecision, own_s: float, of_run: bool, taken: bool) 
     return tuple(cells)
 
 
-def _risks(advice: PrecisionAdvice) -> tuple[list[str], list[tuple[str, ...]]]:
-    headers = [
-        "precision",
-        "loss scaling",
-        "exponent, mantissa",
-        ">largest",
-        "recipe",
-        "standing",
-        ">loss gap",
-        "from",
-    ]
-    rows: list[tuple[str, ...]] = []
-    for row in advice.rows:
-        kind, risk = row.number_type, row.risk
-        gap = "not known" if risk is None else "-" if risk.basis is Basis.REFERENCE else _gap(risk)
-        rows.append(
-            (
-                row.precision,
-                _scaling(row),
-                f"{kind.exponent_bits}, {kind.mantissa_bits} bits",
-                f"{kind.largest:.3g}",
-                row.recipe or "-",
-                row.standing,
-                gap,
-                "-" if risk is None else risk.basis.value,
-            )
-        )
-    return headers, rows
+def _risks(advice: PrecisionAdvice) -> Table:
+    columns = ("precision", "loss scaling", "exponent, mantissa", ">largest", "recipe", "standing",
+               ">loss gap", "from")  # fmt: skip
+    return Table(columns=columns, rows=tuple(map(_risk_cells, advice.rows)))
+
+
+def _risk_cells(row: AdvisedPrecision) -> tuple[str, ...]:
+    kind, risk = row.number_type, row.risk
+    return (
+        row.precision,
+        _scaling(row),
+        f"{kind.exponent_bits}, {kind.mantissa_bits} bits",
+        f"{kind.largest:.3g}",
+        row.recipe or "-",
+        row.standing,
+        "not known" if risk is None else "-" if risk.basis is Basis.REFERENCE else _gap(risk),
+        "-" if risk is None else risk.basis.value,
+    )
 
 
 def _gap(risk: Risk | None) -> str:

@@ -15,7 +15,8 @@ from ..energy.energy import RunEnergy, run_energy
 from ..energy.grid import Intensity, intensity, read_hourly
 from ..energy.pue import Pue, given_pue, pue_of
 from ..money.cost import RunCost, offer_cost, run_cost
-from ..money.offers import Market, Offer, offers
+from ..money.offer import Market, Offer
+from ..money.offers import offers
 from ..money.rates import Term, list_rate
 from .prediction import RunPhase
 from .schema import RunOptions

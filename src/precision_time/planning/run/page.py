@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...predict.html import rows_to_html
-from ...predict.page import range_of
-from ...rendering import TEXT_WIDTH, grouped, in_words, new_table, plain_text
-from ...units import format_bytes, format_duration
-from .prediction import RunPrediction
+from ...render.blocks import GAP, Block, Text, Tone, warnings
+from ...render.table import Table
+from ...units import KILO, format_bytes, format_duration, format_range, grouped, plain_name
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    from .prediction import RunPrediction
 
-GRAMS_PER_KG = 1000.0
 _DIGITS = 3
 """Of simulated figures: more is noise."""
-
-
-def to_text(run: RunPrediction, *, width: int = TEXT_WIDTH) -> str:
-    """`render` as plain text.
-
-    Args:
-        run: The answer.
-        width: Columns of the page [characters].
-    """
-    return plain_text(render(run), width=width)
 
 
 def in_one_line(run: RunPrediction) -> str:
@@ -37,31 +24,26 @@ def in_one_line(run: RunPrediction) -> str:
     )
 
 
-def render(run: RunPrediction) -> Group:
+def blocks_of(run: RunPrediction) -> Iterator[Block]:
     """The answer in sentences, the terms, the phases, what they rest on."""
-    from rich.console import Group
-    from rich.text import Text
-
-    parts: list[Any] = [Text(line, style="bold") for line in answer_lines(run)]
-    parts += [Text(line, style="dim") for line in _about(run)]
-    parts += ["", _table(TERM_COLUMNS, term_rows(run)), ""]
-    if len(run.phases) > 1:
-        parts += [_table(PHASE_COLUMNS, phase_rows(run)), ""]
-    if run.targets:
-        parts += [_table(TARGET_COLUMNS, target_rows(run)), ""]
-    parts += [Text(line) for line in _own_assumptions(run)]
-    parts += [Text(f"Warning: {line}", style="yellow") for line in run.warnings]
-    return Group(*parts)
+    yield from (Text(line, Tone.LEAD) for line in answer_lines(run))
+    yield from (Text(line, Tone.SOFT) for line in _about(run))
+    yield GAP
+    for table in (_terms(run), _phases(run), _targets(run)):
+        if table.rows:
+            yield from (table, GAP)
+    # Assumptions about the step are those of `predict`.
+    told = (item.text for item in run.diagnostics if item.code in _ABOUT_THE_RUN)
+    yield from (Text(text) for text in told if text in run.assumptions)
+    yield from warnings(run.warnings)
 
 
-def to_html(run: RunPrediction) -> str:
-    """What a notebook shows: the answer and the terms."""
-    tables = rows_to_html(
-        " ".join(answer_lines(run)), [_plain(name) for name in TERM_COLUMNS], term_rows(run)
-    )
-    if len(run.phases) > 1:
-        tables += rows_to_html("Phases", [_plain(name) for name in PHASE_COLUMNS], phase_rows(run))
-    return tables
+def notebook_of(run: RunPrediction) -> Iterator[Block]:
+    """The answer and the terms."""
+    yield Text(" ".join(answer_lines(run)), Tone.LEAD)
+    yield _terms(run)
+    if (phases := _phases(run)).rows:
+        yield from (Text("Phases", Tone.LEAD), phases)
 
 
 def answer_lines(run: RunPrediction) -> Iterator[str]:
@@ -88,7 +70,7 @@ def answer_lines(run: RunPrediction) -> Iterator[str]:
             if run.energy_kwh is not None and energy
             else []
         ),
-        *([f"{grouped(run.carbon_g / GRAMS_PER_KG)} kg of CO2"] if run.carbon_g is not None else []),
+        *([f"{grouped(run.carbon_g / KILO)} kg of CO2"] if run.carbon_g is not None else []),
     ]
     if spent:
         yield f"It costs {', '.join(spent)}.{_each(run)}"
@@ -129,24 +111,20 @@ def _about(run: RunPrediction) -> Iterator[str]:
     yield f"{number:,} checkpoints of {size}, one per {format_duration(interval_s)} of work"
 
 
-TERM_COLUMNS = ("where the time goes", ">time", ">share")
-PHASE_COLUMNS = ("phase", ">steps", ">step", ">precision", ">batch", ">time", ">share")
-TARGET_COLUMNS = (">batch", ">steps", ">samples", ">step", ">time of steps")
-
-
-def term_rows(run: RunPrediction) -> list[tuple[str, ...]]:
+def _terms(run: RunPrediction) -> Table:
     """The terms that are not zero, in order, and their sum."""
-    rows = [
-        (in_words(name), format_duration(seconds), f"{seconds / run.total_s:.1%}")
+    rows = (
+        (plain_name(name), format_duration(seconds), f"{seconds / run.total_s:.1%}")
         for name, seconds in run.terms.items()
         if seconds > 0.0
-    ]
-    return [*rows, ("total", format_duration(run.total_s), "100%")]
+    )
+    total = ("total", format_duration(run.total_s), "100%")
+    return Table(columns=("where the time goes", ">time", ">share"), rows=(*rows, total))
 
 
-def phase_rows(run: RunPrediction) -> list[tuple[str, ...]]:
-    """Every phase."""
-    return [
+def _phases(run: RunPrediction) -> Table:
+    """Every phase, where there are several."""
+    rows = (
         (
             phase.name,
             f"{phase.steps:,}",
@@ -157,12 +135,15 @@ def phase_rows(run: RunPrediction) -> list[tuple[str, ...]]:
             f"{phase.total_s / run.total_s:.1%}",
         )
         for phase in run.phases
-    ]
+        if len(run.phases) > 1
+    )
+    columns = ("phase", ">steps", ">step", ">precision", ">batch", ">time", ">share")
+    return Table(columns=columns, rows=tuple(rows))
 
 
-def target_rows(run: RunPrediction) -> list[tuple[str, ...]]:
+def _targets(run: RunPrediction) -> Table:
     """Batches side by side."""
-    return [
+    rows = (
         (
             f"{target.global_batch_size:,g}",
             f"{target.steps:,}",
@@ -171,29 +152,17 @@ def target_rows(run: RunPrediction) -> list[tuple[str, ...]]:
             format_duration(target.steps_s),
         )
         for target in run.targets
-    ]
+    )
+    return Table(columns=(">batch", ">steps", ">samples", ">step", ">time of steps"), rows=tuple(rows))
 
 
-def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Any:
-    table = new_table(*columns)
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
-def _plain(column: str) -> str:
-    return column.removeprefix(">")
-
-
-def _own_assumptions(run: RunPrediction) -> Iterator[str]:
-    """What the run rests on; assumptions about the step are those of `predict`."""
-    own = ("failures", "spot", "evaluation", "data", "spread", "convergence", "price", "energy")
-    yield from (item.text for item in run.diagnostics if item.code in own and item.text in run.assumptions)
+_ABOUT_THE_RUN = ("failures", "spot", "evaluation", "data", "spread", "convergence", "price", "energy")
+"""Codes of assumptions that are not about its steps."""
 
 
 def _interval(run: RunPrediction) -> str:
     low, high = (_figure(value) for value in (run.interval.low_s, run.interval.high_s))
-    return f"{run.interval.coverage:.0%} interval {range_of(low, high)}"
+    return f"{run.interval.coverage:.0%} interval {format_range(low, high)}"
 
 
 def _count(number: float) -> str:

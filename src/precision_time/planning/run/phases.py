@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from pydantic import ValidationError
-
 from ...errors import ConfigError
-from ...request.fields import values_of
 from ...request.request import Request
 from ...request.schema import ALIASES, GLOBAL_BATCHES, RUN_LENGTHS, request_fields
-from ...request.validation import config_error
+from ...request.sweep import values_of
 from .schema import PhaseLength
 
 _LENGTHS = ("steps", "epochs", "tokens", "samples")
@@ -119,9 +116,9 @@ def _part(given: Any, place: str) -> tuple[str, dict[str, Any], PhaseLength]:
         said = " and ".join(f"{unit}={value}" for unit, value in stated.items())
         raise ConfigError(f"{name}: {said} both say how long it is. To fix: give only one of them.")
     try:
-        length = PhaseLength.model_validate(stated)
-    except ValidationError as error:
-        raise ConfigError(f"{name}: {config_error(error, fields=PhaseLength.model_fields)}") from None
+        length = PhaseLength.of(stated)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from None
     return name, flat, length
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...io import write_atomically
+from ...render.blocks import Drawing, Text
+from ...render.html import page_of_blocks
 from ...render.picture import check_picture, save, svg_of
-from ...rendering import in_words
+from ...units import plain_name
 from .page import answer_lines
 from .prediction import RunPrediction
 
@@ -43,10 +44,8 @@ def write_picture(run: RunPrediction, path: Path) -> None:
     if kind != "html":
         save(draw, path, **_SIZE)
         return
-    head = f'<meta charset="utf-8"><title>{escape(run.model)}</title>'
-    text = "".join(f"<p>{escape(line)}</p>" for line in answer_lines(run))
-    page = f"<!DOCTYPE html><html><head>{head}</head><body>{text}{svg_of(draw, **_SIZE)}</body></html>"
-    write_atomically(path, page)
+    svg = Drawing(svg_of(draw, **_SIZE))
+    write_atomically(path, page_of_blocks(run.model, [*map(Text, answer_lines(run)), svg]))
 
 
 def _draw_terms(panel: Any, run: RunPrediction, unit_s: float) -> None:
@@ -63,7 +62,7 @@ def _draw_terms(panel: Any, run: RunPrediction, unit_s: float) -> None:
     start_s = 0.0
     for (name, seconds), color in zip(run.terms.items(), _COLORS, strict=True):
         if seconds > 0.0:
-            label = f"{in_words(name)} {seconds / run.total_s:.1%}"
+            label = f"{plain_name(name)} {seconds / run.total_s:.1%}"
             panel.barh(0.0, seconds / unit_s, left=start_s / unit_s, height=0.7, color=color, label=label)
             start_s += seconds
     panel.set_yticks([1.0, 0.0], ["phases", "terms"])

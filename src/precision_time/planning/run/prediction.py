@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from ...diagnostics import Diagnostic, Severity, texts_of
-from ...plain import from_plain
 from ...predict.prediction import Interval, Prediction
+from ...render.blocks import TEXT_WIDTH, Block
+from ...render.result import Result
 
 JOULES_PER_KWH = 3.6e6
 
@@ -49,9 +50,18 @@ class TimeToTarget:
     """Of all steps."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunPrediction:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class RunPrediction(Result):
     """How long a whole training takes, in SI units."""
+
+    DERIVED = (
+        "cost_usd",
+        "cost_interval_usd",
+        "cost_per_usd",
+        "energy_kwh",
+        "energy_interval_kwh",
+        "carbon_g",
+    )
 
     model: str
     device: str
@@ -159,39 +169,21 @@ class RunPrediction:
         """What to act on, in words."""
         return texts_of(self.diagnostics, Severity.WARNING)
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready dictionary; keys are the field names."""
-        return asdict(self) | {
-            name: getattr(self, name)
-            for name in (
-                "cost_usd", "cost_interval_usd", "cost_per_usd", "energy_kwh", "energy_interval_kwh",
-                "carbon_g",
-            )
-        }  # fmt: skip
-
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> RunPrediction:
-        """The way back from `to_dict`.
-
-        Raises:
-            ConfigError: If it is no such dictionary.
-        """
-        return from_plain(cls, given)
-
-    def __repr__(self) -> str:
-        """One line; `str` is the page, `to_dict` has every field."""
+    def in_one_line(self) -> str:
+        """Model, devices, total with its interval, and whether it fits."""
         from .page import in_one_line
 
-        return f"<RunPrediction {in_one_line(self)}>"
+        return in_one_line(self)
 
-    def __str__(self) -> str:
+    def blocks(self, *, width: int = TEXT_WIDTH, why: bool = False) -> Iterator[Block]:
         """The page that `precision-time run` prints."""
-        from .page import to_text
+        from .page import blocks_of
 
-        return to_text(self)
+        del width, why
+        return blocks_of(self)
 
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        from .page import to_html
+    def notebook(self) -> Iterator[Block]:
+        """The answer and the terms."""
+        from .page import notebook_of
 
-        return to_html(self)
+        return notebook_of(self)

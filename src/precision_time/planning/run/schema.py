@@ -1,39 +1,32 @@
 """What can be said of a whole run beside its request: options (`run` in a job file), lengths of phases."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+# No annotation is text here: what is evaluated when the class is made need not be parsed again.
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-from pydantic import ValidationInfo as FieldOf
+from msgspec import Meta
 
 from ...errors import ConfigError
-from ...request.fields import NUMBER, BatchSize, Count, LongCount, Option, PositiveNumber
-from ...request.validation import config_error
+from ...request.fields import FILE, NUMBER, BatchSize, Count, LongCount, Option, PositiveNumber, Read
+from ...request.validation import Fields
 from ...units import duration_s
 
-_STRICT = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+def _duration(given: Any, field: str) -> Any:
+    return given if isinstance(given, bool) else duration_s(field, given)
 
 
-def _duration(given: Any, field: FieldOf) -> Any:
-    return given if given is None or isinstance(given, bool) else duration_s(str(field.field_name), given)
-
-
-def _duration_or_none(given: Any, field: FieldOf) -> Any:
+def _duration_or_none(given: Any, field: str) -> Any:
     return 0.0 if str(given).strip() in ("0", "0.0", "0s") else _duration(given, field)
 
 
-Duration = Annotated[float, BeforeValidator(_duration)]
-Overhead = Annotated[float, BeforeValidator(_duration_or_none)]
-Rate = Annotated[float, NUMBER, Field(ge=0.0, le=1e6, allow_inf_nan=False)]
+Duration = Annotated[float, Read(_duration, named=True)]
+Overhead = Annotated[float, Read(_duration_or_none, named=True)]
+Rate = Annotated[float, NUMBER, Meta(ge=0.0, le=1e6)]
 
 
-class RunOptions(BaseModel):
+class RunOptions(Fields):
     """What a run costs beside its steps; whatever is not given is taken from `data/whole_runs.toml`."""
-
-    model_config = _STRICT
 
     start_up: Annotated[
         Overhead | None,
@@ -50,7 +43,7 @@ class RunOptions(BaseModel):
     warm_up_steps: Annotated[
         float | None,
         NUMBER,
-        Field(ge=0.0, le=1e6),
+        Meta(ge=0.0, le=1e6),
         Option(help="Steps by which the first ones take longer, in sum.", default="5"),
     ] = None
     evaluation_every: Annotated[
@@ -120,6 +113,7 @@ class RunOptions(BaseModel):
     ] = None
     grid_hours: Annotated[
         Path | None,
+        FILE,
         Option(
             help="CSV of hour and g_per_kwh: what the grid emits by the hour, from midnight on.",
             metavar="FILE",
@@ -129,7 +123,7 @@ class RunOptions(BaseModel):
     start_hour: Annotated[
         float | None,
         NUMBER,
-        Field(ge=0.0, le=1e6, allow_inf_nan=False),
+        Meta(ge=0.0, le=1e6),
         Option(help="Hour of --grid-hours in which the run begins.", default="0"),
     ] = None
     embodied_g_per_device_hour: Annotated[
@@ -149,35 +143,7 @@ class RunOptions(BaseModel):
         Option(help="Batch for which the length of the run is given.", default="that of the run"),
     ] = None
 
-    @classmethod
-    def of(cls, given: Mapping[str, Any], *, prefix: str = "") -> Self:
-        """Options from names and values; None stands for not given.
-
-        Args:
-            given: Name to value.
-            prefix: What stands before a name where the user wrote it.
-
-        Raises:
-            ConfigError: If a name is unknown, a value breaks its rule, or two contradict each other.
-        """
-        if not isinstance(given, Mapping):
-            raise ConfigError(
-                f"run={given!r:.60} is no mapping. To fix: write it like `run: {{checkpoint_interval: 1h}}`."
-            )
-        named = {name: value for name, value in given.items() if value is not None}
-        try:
-            return cls.model_validate(named)
-        except ValidationError as error:
-
-            def spelled(name: str) -> str:
-                return f"{prefix}{name.replace('_', '-')}" if prefix else name
-
-            raise config_error(
-                error, fields=cls.model_fields, spelled=spelled, as_text=bool(prefix)
-            ) from None
-
-    @model_validator(mode="after")
-    def _agreeing(self) -> Self:
+    def _check_agreement(self) -> None:
         """What is said fits together.
 
         Raises:
@@ -214,16 +180,13 @@ class RunOptions(BaseModel):
                 f"reference_batch={self.reference_batch:g} changes nothing without a critical batch size. "
                 "To fix: give critical_batch."
             )
-        return self
 
 
-class PhaseLength(BaseModel):
+class PhaseLength(Fields):
     """How long a phase is: one of these, or nothing where it takes what is left of the total."""
-
-    model_config = _STRICT
 
     steps: LongCount | None = None
     epochs: PositiveNumber | None = None
     tokens: LongCount | None = None
     samples: LongCount | None = None
-    share: Annotated[float, NUMBER, Field(gt=0.0, le=1.0)] | None = None
+    share: Annotated[float, NUMBER, Meta(gt=0.0, le=1.0)] | None = None

@@ -150,11 +150,9 @@ def _follow(
 
 def _say_prediction(watched: LogWatch) -> bool:
     """Say what the run should take, once it is known what it is."""
-    from precision_time.predict.page import in_one_line
-
     state = watched.state()
     if state.prediction is not None:
-        message(f"Predicted: {in_one_line(state.prediction)}")
+        message(f"Predicted: {state.prediction.in_one_line()}")
         return True
     if state.run and state.missing:
         message(f"No prediction: the log does not say {', '.join(state.missing)}; options can.")

@@ -32,7 +32,7 @@ def stated_fields(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
     for name, value in _pairs(text).items():
         key = ALIASES.get(name, name)
         if key == RUN and isinstance(value, Mapping):
-            run |= RunOptions.of(value).model_dump(exclude_unset=True)
+            run |= RunOptions.of(value).given()
         elif key in RunOptions.model_fields:
             run[key] = value
         elif key in {*RequestFields.model_fields, *LayoutOptions.model_fields} - _NOT_STATED:

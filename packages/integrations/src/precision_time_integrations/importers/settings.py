@@ -45,7 +45,7 @@ def fields_of_settings(launcher: str, settings: Mapping[str, str], *, gpus: int 
     except (PrecisionTimeError, ValueError, TypeError, KeyError, ZeroDivisionError) as error:
         found.notes.append(f"the settings of {table.title} could not be read: {in_one_line(error)}")
         return found
-    found.fields.update(layout.model_dump(mode="json", exclude_defaults=True))
+    found.fields.update(layout.given(without_defaults=True))
     for field, fact in (("batch_size", "micro_batch"), ("seq_len", "seq_len"), ("optimizer", "optimizer"),
                         ("precision", "precision")):  # fmt: skip
         if facts.get(fact) not in (None, "", 0, "none"):

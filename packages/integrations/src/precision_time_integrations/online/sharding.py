@@ -51,7 +51,7 @@ def deepspeed_fields(config: Mapping[str, Any], *, devices: int) -> dict[str, An
         ValueError: If it is none, or says what no layout can.
     """
     options = layout_of_config("deepspeed", json.dumps(config, default=str), gpus=devices)
-    fields = options.model_dump(exclude_defaults=True, mode="json")
+    fields = options.given(without_defaults=True)
     fields.pop("grad_accum", None)  # the trainer's own says it
     for key, word in (("bf16", "bf16-mixed"), ("fp16", "fp16-mixed")):
         part = config.get(key)

@@ -13,7 +13,6 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from precision_time.errors import ConfigError, shown
-from precision_time.request.validation import config_error
 from precision_time_server.routing import (
     PROBLEMS,
     ServiceDependency,
@@ -21,6 +20,7 @@ from precision_time_server.routing import (
     arguments_part,
     body,
     checked,
+    config_error,
     job_part,
     json_object,
     json_response,

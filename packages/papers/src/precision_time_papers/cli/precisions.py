@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from precision_time.cli.options import NOTHING_FITS, JsonOption, ModelArgument, complete_words, output_file
-from precision_time.cli.output import message, progress_bar, write_json, write_renderable
+from precision_time.cli.output import message, progress_bar, write_result
 from precision_time.cli.precisions import BudgetOption, EvidenceOption
 from precision_time.cli.request_options import one_request, request_options
 from precision_time.errors import ConfigError
@@ -88,7 +88,6 @@ def search(
     --precision is the reference that layers keep or leave. The times are the predictor's; the risks of layers
     are measured or published loss gaps, which are taken to add up. Exits with 3 where nothing fits.
     """
-    from ..precisions.result import render
     from ..precisions.search import search_precisions
 
     if out is not None and out.suffix.lower() not in (".yaml", ".yml"):
@@ -110,10 +109,7 @@ def search(
         )
     if out is not None:
         found.write(out)
-    if json_output:
-        write_json(found.to_dict())
-    else:
-        write_renderable(render(found))
+    write_result(found, json_output=json_output)
     if out is not None:
         message(f"Wrote {out}.")
     if not found.fits:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from precision_time.cli.options import NOTHING_FITS, JsonOption, PredictorOption, complete_words, output_file
-from precision_time.cli.output import message, page_width, progress, write_json, write_renderable
+from precision_time.cli.output import message, progress, write_result
 
 EXAMPLES = """\b
 Examples:
@@ -105,12 +105,7 @@ def schedule(
             predictor=None if predictor is None else chosen_predictor(predictor),
             progress=update,
         )
-    if json_output:
-        write_json(plan.to_dict())
-    else:
-        from ..queue.result import render
-
-        write_renderable(render(plan, width=page_width()))
+    write_result(plan, json_output=json_output)
     for path, name in ((plot, "write_gantt"), (html, "write_page")):
         if path is not None:
             from ..queue import gantt

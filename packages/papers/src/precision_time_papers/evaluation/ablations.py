@@ -36,8 +36,9 @@ class Ablation:
     explains: str
     """What exactly is left out."""
     jobs: Callable[[PricedCorpus], JobTable]
+    """The view; where formulas or features change, without the batch rule."""
     no_shrinkage: bool = False
-    """Whether the stages hold in full far from measured runs: fp32 formulas are nothing to fall back to."""
+    """Whether corrections hold in full far from measured runs: fp32 formulas are nothing to fall back to."""
 
 
 def terms_of(jobs: JobTable) -> Terms:
@@ -71,7 +72,9 @@ def with_terms(jobs: JobTable, terms: Mapping[str, Floats]) -> JobTable:
     for name, values in columns.items():
         if name in jobs.names:
             features[:, jobs.names.index(name)] = values
-    return replace(jobs, features=features, analytical_s=total_s, compute_s=compute_s, exposed_s=exposed_s)
+    return replace(
+        jobs.alone(), features=features, analytical_s=total_s, compute_s=compute_s, exposed_s=exposed_s
+    )
 
 
 def link_s(jobs: JobTable) -> Floats:
@@ -83,14 +86,15 @@ def link_s(jobs: JobTable) -> Floats:
 def without(jobs: JobTable, dropped: tuple[str, ...]) -> JobTable:
     """The table without the features whose names begin so; the analytical seconds stay."""
     kept = [index for index, name in enumerate(jobs.names) if not name.startswith(dropped)]
-    return replace(jobs, features=jobs.features[:, kept], names=tuple(jobs.names[index] for index in kept))
+    names = tuple(jobs.names[index] for index in kept)
+    return replace(jobs.alone(), features=jobs.features[:, kept], names=names)
 
 
 def without_dtype_lowering(priced: PricedCorpus) -> JobTable:
     """Formulas price every job as fp32, trees know its precision."""
     own, blind = priced.table.jobs, priced.fp32
     kept = np.array([name.startswith(POLICY_FEATURES) for name in own.names])
-    return replace(blind, features=np.where(kept, own.features, blind.features))
+    return replace(blind.alone(), features=np.where(kept, own.features, blind.features))
 
 
 def without_shapes(priced: PricedCorpus) -> JobTable:
@@ -167,8 +171,19 @@ ABLATIONS: Mapping[str, Ablation] = {
     ),
     "overlap-simulation": Ablation(
         title="minus overlap simulation",
-        explains="formulas expose every second on the wire; stage 3 still learns",
+        explains="formulas expose every second on the wire; trees still learn",
         jobs=without_overlap_simulation,
     ),
+    "shrinkage": Ablation(
+        title="minus shrinkage",
+        explains="the correction holds in full far from known software",
+        jobs=lambda priced: priced.table.jobs,
+        no_shrinkage=True,
+    ),
+    "halves": Ablation(
+        title="minus batch rule",
+        explains="a step may take less than with half of the batch",
+        jobs=lambda priced: priced.table.jobs.alone(),
+    ),
 }
-"""Name to ablation; the overlap stage itself is left out at prediction (`Predictions.no_overlap_s`)."""
+"""Name to ablation."""

@@ -15,14 +15,14 @@ from precision_time.corpus.protocols import PROTOCOLS, Folds
 from precision_time.corpus.splits import Fold
 from precision_time.executor import Executor
 from precision_time.forks import cached_property
+from precision_time.learn.boosting import DEFAULT_SETTINGS, BoosterSettings, fewer_trees
 from precision_time.learn.novelty import KINDS
-from precision_time.learn.stages import DEFAULT_SETTINGS, BoosterSettings, fewer_trees
 from precision_time.learn.table import MeasuredTable
 from precision_time.learn.training import OutOfFold
 
 from ..contract import Bools, Estimator, FeatureTable, Fitted, Floats, Ints, JobViews, PredictorOptions
 from ..per_job import MeasurementBudget, SamplingEstimator
-from ..precision_aware import FittedStages, PrecisionAware
+from ..precision_aware import FittedTimes, PrecisionAware
 from ..registry import PREDICTORS, PredictorEntry
 from .ablations import ABLATIONS
 from .cache import ArrayCache, Arrays, cache_key
@@ -55,10 +55,6 @@ def _none() -> Any:
 class Predictions(OutOfFold):
     """Out-of-fold predictions, in the order of the table; NaN for rows that are no test rows."""
 
-    no_detail_s: Floats = _none()
-    """Of staged predictors, without the fourth stage, shape (n,)."""
-    no_overlap_s: Floats = _none()
-    """The same without the third and the fourth stage."""
     sampled: Bools = field(default_factory=lambda: np.zeros(0, dtype=bool))
     """Rows of configurations that were run as samples, shape (n,)."""
     fit_s: Floats = _none()
@@ -172,7 +168,7 @@ class Runs:
 
         return self._kept(f"at-{precision}-{blind}-{seed}-{self.folds}", compute).step_time_s
 
-    def fitted(self, protocol: str, seed: int) -> tuple[FittedStages, Ints]:
+    def fitted(self, protocol: str, seed: int) -> tuple[FittedTimes, Ints]:
         """Our predictor fitted for the first fold of a protocol, and its test rows."""
         fold = self.split(protocol, seed)[0]
         self.progress(f"ours, {protocol}, first fold")
@@ -291,7 +287,7 @@ class Runs:
         return ArrayCache(folder=self.folder, kind="out-of-fold", key=key)
 
 
-_BY_ROW = ("step_time_s", "novelty", "exposed_share", "no_detail_s", "no_overlap_s")
+_BY_ROW = ("step_time_s", "novelty", "exposed_share")
 
 
 def fit_fold(
@@ -301,14 +297,12 @@ def fit_fold(
     estimator, table, fold, is_timed = task
     fitted, fit_s = timed(estimator.fit, table, fold.train)
     jobs = table.jobs.take(fold.test)
-    if isinstance(fitted, FittedStages):
-        found = fitted.by_stage(jobs)
+    if isinstance(fitted, FittedTimes):
+        found = fitted.times(jobs)
         rows = {
-            "step_time_s": found.corrected.step_time_s,
-            "novelty": found.corrected.novelty,
-            "exposed_share": found.corrected.exposed_s / found.corrected.step_time_s,
-            "no_detail_s": found.smooth_s,
-            "no_overlap_s": found.parts_s,
+            "step_time_s": found.step_time_s,
+            "novelty": found.distance,
+            "exposed_share": found.exposed_s / found.step_time_s,
         }
     else:
         rows = {"step_time_s": fitted.predict(jobs)}

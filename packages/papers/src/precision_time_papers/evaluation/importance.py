@@ -1,6 +1,6 @@
 """T6: how much worse predictions of unseen runs get when a group of features is permuted among them.
 
-The analytical seconds stay: what is measured is what the learned stages draw from each group.
+The analytical seconds stay: what is measured is what the trees draw from each group.
 
 Reference: Breiman, Random Forests, Machine Learning 45, 2001; groups because features of one kind carry
 the same information.
@@ -15,7 +15,7 @@ import numpy as np
 
 from precision_time.io import packaged_toml
 from precision_time.learn.metrics import mape
-from precision_time.learn.stages import StagedCorrection
+from precision_time.learn.predictor import Predictor
 from precision_time.learn.table import JobTable
 from precision_time.render.document import Section
 from precision_time.render.table import CellValue, Table
@@ -62,7 +62,7 @@ def importance_section(runs: Runs, seeds: Sequence[int]) -> Section:
     return Section(
         key="T6",
         title="Feature importance",
-        headline=f"Unseen configurations: the learned stages draw most from {order[0]} and {order[1]}.",
+        headline=f"Unseen configurations: the trees draw most from {order[0]} and {order[1]}.",
         tables=(
             Table(
                 title="Points of MAPE lost when a group of features is permuted",
@@ -83,12 +83,12 @@ def _gains(runs: Runs, protocol: str, seed: int) -> dict[str, float]:
     jobs = runs.table.jobs.take(rows)
     runs.progress(f"importance, {protocol}")
     return points_lost(
-        fitted.correction, jobs, runs.table.measured_s[rows], grouped_features(jobs.names), seed=seed
+        fitted.predictor, jobs, runs.table.measured_s[rows], grouped_features(jobs.names), seed=seed
     )
 
 
 def points_lost(
-    correction: StagedCorrection,
+    predictor: Predictor,
     jobs: JobTable,
     measured_s: Floats,
     columns: Mapping[str, Sequence[int]],
@@ -98,19 +98,19 @@ def points_lost(
     """Points of MAPE lost when columns are permuted among the jobs, mean over three draws.
 
     Args:
-        correction: Fitted on other jobs.
+        predictor: Fitted on other jobs.
         jobs: n jobs.
         measured_s: Their step times, shape (n,).
         columns: Places of the features that are permuted together, by name.
         seed: Of the draws.
     """
     draw = np.random.default_rng(seed)
-    base = _error(correction, jobs, measured_s)
+    base = _error(predictor, jobs, measured_s)
     return {
         name: float(
             np.mean(
                 [
-                    _error(correction, _permuted(jobs, places, draw.permutation(len(measured_s))), measured_s)
+                    _error(predictor, _permuted(jobs, places, draw.permutation(len(measured_s))), measured_s)
                     - base
                     for _ in range(_REPEATS)
                 ]
@@ -123,8 +123,8 @@ def points_lost(
 def _permuted(jobs: JobTable, columns: Sequence[int], order: Ints) -> JobTable:
     features = jobs.features.copy()
     features[:, columns] = jobs.features[order][:, columns]
-    return replace(jobs, features=features)
+    return replace(jobs.alone(), features=features)
 
 
-def _error(correction: StagedCorrection, jobs: JobTable, measured_s: Floats) -> float:
-    return mape(measured_s, correction.correct(jobs).step_time_s) or 0.0
+def _error(predictor: Predictor, jobs: JobTable, measured_s: Floats) -> float:
+    return mape(measured_s, predictor.times(jobs).step_time_s) or 0.0

@@ -23,11 +23,6 @@ from .precision_tables import PAPER_OURS_PERCENT
 _PROTOCOLS = ("configuration", "model")
 _LEAST_ROWS = 20
 _FULL = "ours"
-STAGES = {
-    "detail": ("minus detail stage", "stage 4 is left out of the answer: no deep trees near measured runs"),
-    "overlap": ("minus overlap and detail stages", "stages 3 and 4 are left out of the answer"),
-}
-"""Upper stages that a predictor can answer without, with their titles and what is left out."""
 ABLATION_FOLDS = 2
 """Of this table: what a part brings shows on half of the corpus as well, at two fifths of the time."""
 
@@ -169,13 +164,9 @@ def ablations_section(runs: Runs, seeds: Sequence[int]) -> Section:
     predictors: list[tuple[str, str, str, Callable[[str, int], Floats]]] = [
         ("full", "ours", "nothing left out", lambda p, s: runs.ours(p, s, folds=ABLATION_FOLDS).step_time_s),
         *((name, item.title, item.explains, _without(runs, name)) for name, item in ABLATIONS.items()),
-        *(
-            (f"{name}-stage", title, explains, _without_stage(runs, name))
-            for name, (title, explains) in STAGES.items()
-        ),
         (
-            "stages",
-            "minus all stages",
+            "trees",
+            "minus the trees",
             "the formulas alone, whose constants saw all rows",
             lambda p, s: _formulas(runs, p, s),
         ),
@@ -211,14 +202,6 @@ def _without(runs: Runs, name: str) -> Callable[[str, int], Floats]:
     return lambda protocol, seed: runs.ablated(name, protocol, seed, folds=ABLATION_FOLDS)
 
 
-def _without_stage(runs: Runs, name: str) -> Callable[[str, int], Floats]:
-    def predict(protocol: str, seed: int) -> Floats:
-        found = runs.ours(protocol, seed, folds=ABLATION_FOLDS)
-        return found.no_detail_s if name == "detail" else found.no_overlap_s
-
-    return predict
-
-
 def _formulas(runs: Runs, protocol: str, seed: int) -> Floats:
     """The cost model, on the test rows of the protocol."""
     tested = ~np.isnan(runs.ours(protocol, seed, folds=ABLATION_FOLDS).step_time_s)
@@ -235,8 +218,7 @@ def _losses(figures: dict[str, Metric]) -> str:
     if full is None or not losses:
         return "There is no test row."
     titles = {name: item.title for name, item in ABLATIONS.items()}
-    titles |= {f"{name}-stage": title for name, (title, _) in STAGES.items()}
-    titles |= {"stages": "minus all stages"}
+    titles |= {"trees": "minus the trees"}
     worst = sorted(losses, key=lambda name: -losses[name])[:3]
     return (
         f"On unseen precisions ours errs by {full.value:.1f} %; what costs most: "

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -97,17 +98,14 @@ def _price(measurements: Sequence[Measurement], progress: Progress) -> Arrays:
         "rejected.counts": np.array(list(table.rejected.values()) or [0]),
     }
     for view, priced in (("native", table.jobs), ("fp32", blind), ("wire", wire)):
-        arrays |= {f"{view}.{name}": getattr(priced, name) for name in JOB_ARRAYS}
+        arrays |= _job_arrays(priced, view)
     return arrays
 
 
 def _from_arrays(arrays: Arrays, measurements: Sequence[Measurement]) -> PricedCorpus:
     names = tuple(str(name) for name in arrays["names"])
     by_id = {item.row_id: item for item in measurements}
-    native, fp32, wire = (
-        JobTable(names=names, **{name: arrays[f"{view}.{name}"] for name in JOB_ARRAYS})
-        for view in ("native", "fp32", "wire")
-    )
+    native, fp32, wire = (_jobs_of(arrays, names, view) for view in ("native", "fp32", "wire"))
     pairs = zip(arrays["rejected.reasons"].tolist(), arrays["rejected.counts"].tolist(), strict=True)
     return PricedCorpus(
         table=MeasuredTable(
@@ -121,6 +119,24 @@ def _from_arrays(arrays: Arrays, measurements: Sequence[Measurement]) -> PricedC
         fp32_wire=wire,
         shape_ratio=arrays["shape_ratio"],
     )
+
+
+def _job_arrays(jobs: JobTable, view: str) -> Arrays:
+    """A table, and what is smaller of its jobs, as arrays for one file."""
+    found = {f"{view}.{name}": getattr(jobs, name) for name in JOB_ARRAYS}
+    if jobs.smaller is None or jobs.halves is None:
+        return found
+    return found | {f"{view}.halves": jobs.halves} | _job_arrays(jobs.smaller, f"{view}.smaller")
+
+
+def _jobs_of(arrays: Arrays, names: tuple[str, ...], view: str) -> JobTable:
+    """The table that `_job_arrays` wrote."""
+    columns: dict[str, Any] = {name: arrays[f"{view}.{name}"] for name in JOB_ARRAYS}
+    jobs = JobTable(names=names, **columns)
+    halves = arrays.get(f"{view}.halves")
+    if halves is None:
+        return jobs
+    return replace(jobs, halves=halves, smaller=_jobs_of(arrays, names, f"{view}.smaller"))
 
 
 def priced_twice(
@@ -257,12 +273,8 @@ def _repriced(
     if not len(changed):
         return known
     new = job_table([others[index] for index in changed], _counter(progress, what, len(changed)))
-    columns = {}
-    for name in JOB_ARRAYS:
-        column = getattr(known, name).copy()
-        column[changed] = getattr(new, name)
-        columns[name] = column
-    return JobTable(names=known.names, **columns)
+    kept = np.setdiff1d(np.arange(len(jobs)), changed)
+    return JobTable.together([known.take(kept), new]).take(np.argsort(np.concatenate([kept, changed])))
 
 
 def _shape_ratio(jobs: Sequence[Job]) -> Floats:

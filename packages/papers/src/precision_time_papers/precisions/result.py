@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from precision_time.io import write_atomically
 from precision_time.planning.precisions.groups import LayerGroup
 from precision_time.planning.precisions.risk import Risk
 from precision_time.precision.own import as_yaml, policy_of, stated_policy
-from precision_time.predict.html import rows_to_html
-from precision_time.rendering import TEXT_WIDTH, new_table, plain_text
+from precision_time.render.blocks import GAP, TEXT_WIDTH, Block, Text, Tone
+from precision_time.render.result import Result
+from precision_time.render.table import Table
 from precision_time.request.request import Request
 from precision_time.units import format_bytes, format_duration
-
-if TYPE_CHECKING:
-    from rich.console import Group
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,8 +52,8 @@ class SchedulePhase:
         return tuple(each.dtype for each in self.choices)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PrecisionSearch:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class PrecisionSearch(Result):
     """The fastest precision schedule that was found under a budget of risk."""
 
     model: str
@@ -130,47 +128,34 @@ class PrecisionSearch:
         )
         return text
 
-    def __repr__(self) -> str:
-        """One line; `str` is the page, `to_dict` has every field."""
-        return f"<PrecisionSearch {_headline(self)}>"
+    def in_one_line(self) -> str:
+        """By how much it is faster, and at what risk."""
+        return _headline(self)
 
-    def __str__(self) -> str:
+    def blocks(self, *, width: int = TEXT_WIDTH, why: bool = False) -> Iterator[Block]:
         """The page that `precision-time precisions search` prints."""
-        return plain_text(render(self), width=TEXT_WIDTH)
+        del width, why
+        yield from (*self.notebook(), GAP)
+        sources = dict.fromkeys(
+            f"{choice.dtype}: {choice.risk.basis}, {choice.risk.source}"
+            for phase in self.phases
+            for choice in phase.choices
+            if choice.risk is not None
+        )
+        lines = [
+            f"{self.model} on {self.gpus} x {self.device}, {self.reference} and "
+            f"{', '.join(self.types)} by groups of layers; {self.evaluations:,} of {self.schedules:,} "
+            f"schedules predicted, {self.method}",
+            *(f"Risk of {source}." for source in sources),
+            *(f"Assumed: {line}" for line in self.assumptions),
+            f"Memory: {format_bytes(self.memory_bytes_per_device)} per device"
+            + ("." if self.fits else ", which does not fit."),
+        ]
+        yield from (Text(line, Tone.SOFT) for line in lines)
 
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        headers, rows = _table(self)
-        return rows_to_html(_headline(self), [header.removeprefix(">") for header in headers], rows)
-
-
-def render(search: PrecisionSearch) -> Group:
-    """One page about a search."""
-    from rich.console import Group
-    from rich.text import Text
-
-    headers, rows = _table(search)
-    table = new_table(*headers)
-    for row in rows:
-        table.add_row(*row)
-    sources = dict.fromkeys(
-        f"{choice.dtype}: {choice.risk.basis}, {choice.risk.source}"
-        for phase in search.phases
-        for choice in phase.choices
-        if choice.risk is not None
-    )
-    lines = [
-        f"{search.model} on {search.gpus} x {search.device}, {search.reference} and "
-        f"{', '.join(search.types)} by groups of layers; {search.evaluations:,} of {search.schedules:,} "
-        f"schedules predicted, {search.method}",
-        *(f"Risk of {source}." for source in sources),
-        *(f"Assumed: {line}" for line in search.assumptions),
-        f"Memory: {format_bytes(search.memory_bytes_per_device)} per device"
-        + ("." if search.fits else ", which does not fit."),
-    ]
-    return Group(
-        Text(_headline(search), style="bold"), "", table, "", *(Text(line, style="dim") for line in lines)
-    )
+    def notebook(self) -> Iterator[Block]:
+        """The answer, and the types of the groups."""
+        yield from (Text(_headline(self), Tone.LEAD), GAP, _table(self))
 
 
 def _headline(search: PrecisionSearch) -> str:
@@ -186,7 +171,7 @@ def _headline(search: PrecisionSearch) -> str:
     )
 
 
-def _table(search: PrecisionSearch) -> tuple[list[str], list[tuple[str, ...]]]:
+def _table(search: PrecisionSearch) -> Table:
     """A row for each group: its type in each phase, its share of the products, what it saves and costs."""
     several = len(search.phases) > 1
     types = [f"{phase.share:.0%} of steps" if several else "type" for phase in search.phases]
@@ -207,4 +192,4 @@ def _table(search: PrecisionSearch) -> tuple[list[str], list[tuple[str, ...]]]:
     totals = [format_duration(phase.step_time_s) for phase in search.phases]
     saved = "-" if search.saved_share <= 0.0 else f"{-search.saved_share:+.1%}"
     rows.append(("all", *totals, "", saved, f"{search.risk:.3%}"))
-    return headers, rows
+    return Table(columns=tuple(headers), rows=tuple(rows))

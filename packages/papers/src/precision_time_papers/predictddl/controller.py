@@ -62,13 +62,7 @@ class PriceCache:
         rows = [self._tables[key][1] for key in keys]
         while len(self._tables) > self.size:
             self._tables.popitem(last=False)
-        return JobTable(
-            features=np.concatenate([row.features for row in rows]),
-            names=rows[0].names,
-            analytical_s=np.concatenate([row.analytical_s for row in rows]),
-            compute_s=np.concatenate([row.compute_s for row in rows]),
-            exposed_s=np.concatenate([row.exposed_s for row in rows]),
-        )
+        return JobTable.together(rows)
 
 
 @dataclass(kw_only=True)

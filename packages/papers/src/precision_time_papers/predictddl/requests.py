@@ -13,7 +13,7 @@ from math import ceil, prod
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from precision_time.cost.job import Job
 from precision_time.errors import ConfigError, in_one_line, printable, shown, validation_problems
@@ -30,7 +30,7 @@ from precision_time.request.datasets import (
     type_of,
     type_of_workload,
 )
-from precision_time.request.fields import Count
+from precision_time.request.fields import COUNT, MAX_COUNT, Count
 from precision_time.request.request import Request
 from precision_time.workload.graph import OpGraph
 from precision_time.workload.resolve import check_named_in_data
@@ -153,6 +153,10 @@ def _dataset(request: PredictDDLRequest) -> tuple[DatasetFacts | None, str]:
     return facts, wanted
 
 
+_Count = Annotated[int, BeforeValidator(COUNT.function), Field(ge=1, le=MAX_COUNT)]
+"""`Count` as pydantic reads it."""
+
+
 class _Described(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -163,9 +167,9 @@ class DescribedDataset(_Described):
     name: str
     samples: int | None = None
     classes: int | None = None
-    shape: list[Count] | None = None
+    shape: list[_Count] | None = None
     """[channels, height, width] of an image."""
-    length: Count | None = None
+    length: _Count | None = None
     """Elements of a sequence."""
     modality: str | None = None
 
@@ -187,8 +191,8 @@ class DescribedCluster(_Described):
     """A cluster in the place of an inventory file."""
 
     device: str
-    num_nodes: Annotated[Count, Field(le=MOST_NODES)] = 1
-    devices_per_node: Annotated[Count, Field(le=65536)] = 1
+    num_nodes: Annotated[_Count, Field(le=MOST_NODES)] = 1
+    devices_per_node: Annotated[_Count, Field(le=65536)] = 1
     intra_node: str | None = None
     inter_node: str | None = None
     network: str | None = None

@@ -147,7 +147,7 @@ class _Kind:
             return replace(self.resources, nodes=(self.node,) * count).cluster()
         assert self.cluster is not None
         devices = int(self.cluster.devices_per_node) * count
-        return replace(self.cluster, num_nodes=count, num_devices=devices)
+        return self.cluster.resized(num_nodes=count, num_devices=devices)
 
 
 def _kinds(request: PredictDDLRequest) -> Iterator[tuple[int, _Kind]]:

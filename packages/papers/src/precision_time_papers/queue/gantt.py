@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import io
-from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from precision_time.io import write_atomically
+from precision_time.render.blocks import Block, Drawing, Text
+from precision_time.render.html import page_of_blocks
 from precision_time.render.picture import SETTINGS, check_picture, require_matplotlib
+from precision_time.render.table import Table
 from precision_time.units import format_duration
 
-from .result import Schedule, ScheduledJob, by_start, headline
+if TYPE_CHECKING:
+    from .result import Schedule, ScheduledJob
 
 _TIME_UNITS = ((2 * 86_400.0, 86_400.0, "days"), (2 * 3600.0, 3600.0, "hours"), (120.0, 60.0, "minutes"))
 _INCH_PER_DEVICE, _MOST_INCHES, _WIDTH_INCHES = 0.16, 11.0, 10.0
 _NARROW, _LOW = 0.055, 2
 """A bar narrower than this share of the chart has its name upright; on no more devices it has no deadline."""
-_STYLE = (
-    "body{font:15px/1.4 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem}"
-    "table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.3rem .6rem;"
-    "border-bottom:1px solid #ddd;vertical-align:top}svg{max-width:100%;height:auto}"
-)
 
 
 def write_gantt(plan: Schedule, path: Path) -> None:
@@ -38,25 +36,16 @@ def write_gantt(plan: Schedule, path: Path) -> None:
 
 
 def write_page(plan: Schedule, path: Path) -> None:
-    """Write a plan as one page that needs nothing else: chart, table, reasons.
+    """Write a plan as one page that needs nothing else: chart, what it is worth, table, reasons.
 
     Raises:
         MissingExtraError: If matplotlib is not installed.
     """
     svg = _drawn(plan, "svg").decode("utf-8")
-    said = "".join(f"<p>{escape(line)}</p>" for line in headline(plan))
-    rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in _cells(plan, job)) + "</tr>"
-        for job in by_start(plan)
-    )
     heads = ("job", "runs on", "precision", "start", "end", "deadline", "P(met)", "why")
-    head = "".join(f"<th>{name}</th>" for name in heads)
-    page = (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Plan of a queue</title>'
-        f"<style>{_STYLE}</style></head><body><h1>Plan of a queue</h1>{svg[svg.index('<svg') :]}{said}"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></body></html>\n"
-    )
-    write_atomically(path, page)
+    table = Table(columns=heads, rows=tuple(_cells(plan, job) for job in plan.in_order))
+    blocks: list[Block] = [Drawing(svg[svg.index("<svg") :]), *map(Text, plan.headline()), table]
+    write_atomically(path, page_of_blocks("Plan of a queue", blocks))
 
 
 def _cells(plan: Schedule, job: ScheduledJob) -> tuple[str, ...]:

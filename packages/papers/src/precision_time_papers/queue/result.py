@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from precision_time.predict.prediction import Interval
-from precision_time.rendering import TEXT_WIDTH, new_table, plain_text
+from precision_time.render.blocks import GAP, TEXT_WIDTH, Block, Text
+from precision_time.render.result import Result
+from precision_time.render.table import Table
 from precision_time.units import format_duration
 
 from .objectives import FAIRNESS, MAKESPAN, OBJECTIVES
 from .pools import Pool
 from .reasons import Remedy
-
-if TYPE_CHECKING:
-    from rich.console import Group
 
 _LEAST_BAR, _MOST_BAR = 12, 60
 """Width of the terminal's Gantt chart [characters]."""
@@ -68,9 +67,11 @@ class ScheduledJob:
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Schedule:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class Schedule(Result):
     """When each job starts, where and in which precision."""
+
+    DERIVED = ("makespan_s", "gap")
 
     objective: str
     value: float
@@ -110,11 +111,15 @@ class Schedule:
         """Jobs that end after their deadline by the plan."""
         return tuple(job for job in self.jobs if job.lateness_s > 0.0)
 
+    @property
+    def in_order(self) -> list[ScheduledJob]:
+        """The jobs, the earliest first."""
+        return sorted(self.jobs, key=lambda job: (job.start_s, job.end_s, job.name))
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready dictionary."""
-        found = asdict(self)
-        found["start"] = None if self.start is None else self.start.isoformat(sep=" ")
-        return found | {"makespan_s": self.makespan_s, "gap": self.gap}
+        start = None if self.start is None else self.start.isoformat(sep=" ")
+        return Result.to_dict(self) | {"start": start}
 
     def plot(self) -> Any:
         """The plan as a Gantt chart; needs matplotlib.
@@ -129,10 +134,6 @@ class Schedule:
 
         return gantt_figure(self)
 
-    def __str__(self) -> str:
-        """The page that `precision-time schedule` prints."""
-        return plain_text(render(self), width=TEXT_WIDTH)
-
     def when(self, seconds: float) -> str:
         """A time of the plan: hours and minutes from its start, or a date where that is one."""
         if self.start is None and self.makespan_s < _SHORT_S:
@@ -141,39 +142,40 @@ class Schedule:
             return f"{round(seconds) // 3600}:{round(seconds) % 3600 // 60:02d}"
         return f"{self.start + timedelta(seconds=round(seconds)):%Y-%m-%d %H:%M}"
 
+    def headline(self) -> Iterator[str]:
+        """What it is worth, how sure that is, and what would meet its deadlines."""
+        return _headline(self)
 
-def render(plan: Schedule, *, width: int = TEXT_WIDTH) -> Group:
-    """The plan as a page: jobs in the order of their start, what it is worth, reasons."""
-    from rich.console import Group
-    from rich.text import Text
+    def in_one_line(self) -> str:
+        """How many jobs, and when the last one ends."""
+        return f"{len(self.jobs)} jobs, {format_duration(self.makespan_s)}"
 
-    heads = ("job", "runs on", "precision", ">start", ">end", ">90 % interval", *_due_header(plan))
-    bars = width - _TABLE_WIDTH if width >= _TABLE_WIDTH + _LEAST_BAR else 0
-    table = new_table(*heads, *(("",) if bars else ()))
-    for job in by_start(plan):
-        table.add_row(
-            job.name,
-            f"{job.gpus} x {job.pool}",
-            job.precision,
-            plan.when(job.start_s),
-            plan.when(job.end_s),
-            _range(plan, job),
-            *_due(plan, job),
-            *((_bar(plan, job, min(bars, _MOST_BAR)),) if bars else ()),
+    def blocks(self, *, width: int = TEXT_WIDTH, why: bool = False) -> Iterator[Block]:
+        """Jobs in the order of their start, what the plan is worth, reasons."""
+        del why
+        heads = ("job", "runs on", "precision", ">start", ">end", ">90 % interval", *_due_header(self))
+        bars = width - _TABLE_WIDTH if width >= _TABLE_WIDTH + _LEAST_BAR else 0
+        rows = (
+            (
+                job.name,
+                f"{job.gpus} x {job.pool}",
+                job.precision,
+                self.when(job.start_s),
+                self.when(job.end_s),
+                _range(self, job),
+                *_due(self, job),
+                *((_bar(self, job, min(bars, _MOST_BAR)),) if bars else ()),
+            )
+            for job in self.in_order
         )
-    lines = [*headline(plan)]
-    if plan.start is None and plan.makespan_s >= _SHORT_S:
-        lines.append("Times are hours:minutes from the start of the plan.")
-    reasons = [f"{job.name}: {job.reason}" for job in by_start(plan)]
-    return Group(table, Text(), *map(Text, lines), Text(), *map(Text, reasons))
+        yield Table(columns=(*heads, *(("",) if bars else ())), rows=tuple(rows))
+        yield from (GAP, *map(Text, self.headline()))
+        if self.start is None and self.makespan_s >= _SHORT_S:
+            yield Text("Times are hours:minutes from the start of the plan.")
+        yield from (GAP, *(Text(f"{job.name}: {job.reason}") for job in self.in_order))
 
 
-def by_start(plan: Schedule) -> list[ScheduledJob]:
-    """The jobs of a plan, the earliest first."""
-    return sorted(plan.jobs, key=lambda job: (job.start_s, job.end_s, job.name))
-
-
-def headline(plan: Schedule) -> Iterator[str]:
+def _headline(plan: Schedule) -> Iterator[str]:
     """What a plan is worth, how sure that is, and what would meet its deadlines."""
     value = (
         f"{plan.value:.2f}"

@@ -76,7 +76,7 @@ class GreyBox(BaseModel):
             ConfigError: If a row names an invalid job; as `predict_time` otherwise.
         """
         from precision_time.learn.artifact import shipped_predictor
-        from precision_time.learn.serving import predict_step_times
+        from precision_time.learn.priced import predict_step_times
 
         if self.given:
             return {name: columns[name].astype(np.float64) for name in (self.PREDICTED, self.SHARE)}
@@ -94,7 +94,7 @@ class GreyBox(BaseModel):
         seconds = times.step_time_s[order]
         if self.times:
             seconds = seconds * columns[self.times].astype(np.float64)
-        share = (times.corrected.exposed_s / times.corrected.step_time_s)[order]
+        share = (times.exposed_s / times.step_time_s)[order]
         return {self.PREDICTED: seconds, self.SHARE: share}
 
 

@@ -10,8 +10,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from precision_time.errors import ConfigError, shown
-from precision_time.predict.prediction import Prediction
-from precision_time.predict.predictions import Skipped
+from precision_time.predict.prediction import Prediction, Skipped
 
 from ..bodies import json_object, json_response
 from ..combinations import Asked, combinations_of_call

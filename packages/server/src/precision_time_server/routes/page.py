@@ -14,10 +14,10 @@ from importlib.resources.abc import Traversable
 from typing import Any, Literal, get_args, get_origin
 
 from fastapi import APIRouter, Request, Response
-from pydantic.fields import FieldInfo
 
 from precision_time.request.fields import plain_type
-from precision_time.request.schema import option_of, request_fields, sections_of_fields
+from precision_time.request.schema import request_fields, sections_of_fields
+from precision_time.request.validation import Field
 
 from ..jobs import job_fields
 
@@ -119,7 +119,7 @@ def form_fields() -> list[dict[str, Any]]:
     """The fields of a request that the page's form has: name, kind, choices, help, default, section, flag."""
     found = []
     for name, info in request_fields():
-        option = option_of(info)
+        option = info.option
         if option is None or name in _APART or name not in job_fields():
             continue
         flag = next((flag for flag in option.flags if flag.startswith("--")), f"--{name.replace('_', '-')}")
@@ -179,7 +179,7 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def _kind(info: FieldInfo) -> str:
+def _kind(info: Field) -> str:
     """integer, number, boolean, choice, sizes (names and values) or text."""
     if _choices(info.annotation):
         return "choice"
@@ -195,8 +195,8 @@ def _choices(annotation: Any) -> list[str]:
     return next((found for item in get_args(annotation) if (found := _choices(item))), [])
 
 
-def _default(info: FieldInfo) -> str:
-    default = info.get_default(call_default_factory=True)
+def _default(info: Field) -> str:
+    default = info.default
     if isinstance(default, bool):
         return "yes" if default else "no"
     if default is None or default in ("", {}):

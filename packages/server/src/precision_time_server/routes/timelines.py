@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from anyio import to_thread
 from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from precision_time.planning.layouts.drawing import draw_step
+from precision_time.planning.layouts.drawing import step_drawing
 from precision_time.predict.prediction import Interval, Prediction
 from precision_time.request.request import Request
 
@@ -115,5 +113,4 @@ async def draw(request: HttpRequest, service: ServiceDependency) -> Response:
 
 
 def _drawn(asked: Request, found: Prediction) -> Response:
-    drawing: dict[str, Any] = draw_step(asked.resolve(), found).to_dict()
-    return json_response(drawing)
+    return json_response(step_drawing(asked.resolve(), found))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.splits import Fold, SplitBy, folds_of, group_numbers, grouped_folds
 from precision_time.executor import Executor
-from precision_time.learn.stages import DEFAULT_SETTINGS
+from precision_time.learn.boosting import DEFAULT_SETTINGS
 
 from ...contract import FeatureTable, Floats, Ints
 from ...ernest import Ernest, ErnestPooled

@@ -79,7 +79,7 @@ def cell(errors: Floats, mask: Bools) -> str | None:
 
 
 def by_precision(study: Study) -> Section:
-    """The paper's table per precision, with the three stages alone beside the whole predictor."""
+    """The paper's table per precision, with its own hierarchy beside ours."""
     errors, precisions = study.errors, np.array([item.precision for item in study.runs])
     digest = {name: paper for name, paper in SCOPE["precisions"].items() if paper}
     parts = {name: study.in_scope & (precisions == name) for name in SCOPE["precisions"]}
@@ -127,13 +127,13 @@ def by_precision(study: Study) -> Section:
                 f"unseen configurations: mean (median) error [%]",
                 columns=columns_of(
                     "precision | >n | >blind, paper | >blind here, fitted on fp32 | "
-                    ">blind here, fitted on all | >aware, paper | >three stages alone | >ours"
+                    ">blind here, fitted on all | >aware, paper | >hierarchical here | >ours"
                 ),
                 rows=tuple(rows),
                 note="Columns of the paper: per precision as a digest gives them, unverified; the row over "
                 "all rows is the abstract's. Blind: the same predictor, formulas and trees without the "
-                f"precision; fp32: runs in {' and '.join(SINGLE_PRECISION)}. Three stages alone: without the "
-                f"fourth, flat one, which the paper does not have. {FOLDS} folds, fitted on the "
+                f"precision; fp32: runs in {' and '.join(SINGLE_PRECISION)}. Hierarchical: the paper's "
+                f"three stages, over our formulas (papers/hierarchical.py). {FOLDS} folds, fitted on the "
                 f"{int(study.on_chips.sum()):,} rows on {' and '.join(SCOPE['chips'])} of any number of "
                 "devices; every cell of a row is of the same n runs.",
             ),
@@ -155,7 +155,7 @@ def _verdict(
     blind = {name: float(np.nanmean(errors[name][parts["fp16-mixed"]])) for name in (BLIND, BLIND_FP32)}
     text = (
         f"Ours errs by {np.nanmean(ours):.1f} % (median {np.nanmedian(ours):.1f}, mean over sources "
-        f"{means[1]:.1f}; n = {int((~np.isnan(ours)).sum()):,}), its three stages alone by "
+        f"{means[1]:.1f}; n = {int((~np.isnan(ours)).sum()):,}), the paper's hierarchy over our formulas by "
         f"{np.nanmean(stages):.1f} %, the paper by {PAPER_OURS_PERCENT} %. On fp16-mixed a blind predictor "
         f"fitted on fp32 errs by {blind[BLIND_FP32]:.1f} % (paper: up to {PAPER_WORST_PERCENT} %), fitted on "
         f"all precisions by {blind[BLIND]:.1f} %."
@@ -234,7 +234,7 @@ def by_model(study: Study) -> Section:
                 title="Hold-out by model",
                 columns=columns_of(
                     "held out | scope | >n | >architectures | >mean % | >median % | >mean over sources % | "
-                    ">three stages alone, mean (median) % | >formulas, mean (median) %"
+                    ">hierarchical, mean (median) % | >formulas, mean (median) %"
                 ),
                 rows=tuple(rows),
                 note=f"Fitted on all other rows of the corpus with {TREES_BY_MODEL:.0%} of the trees. Vision "
@@ -300,7 +300,7 @@ def spread(study: Study) -> Section:
 def importance(study: Study) -> Section:
     """Points of error lost when a feature that the paper names is permuted."""
     fold = study.folds[0][0]
-    fitted = PrecisionAware().fit(study.table, fold.train).correction
+    fitted = PrecisionAware().fit(study.table, fold.train).predictor
     jobs = study.table.measured.jobs
     test = fold.test[study.in_scope[fold.test]]
     columns = {
@@ -323,7 +323,7 @@ def importance(study: Study) -> Section:
     return Section(
         key="importance",
         title="Features that the paper names",
-        headline=f"Of the {len(lost)} features the learned stages draw most from {first} "
+        headline=f"Of the {len(lost)} features the trees draw most from {first} "
         f"({lost[first]:+.2f} points); the digest names them and gives no figures.",
         tables=(
             Table(

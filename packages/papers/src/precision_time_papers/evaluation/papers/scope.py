@@ -15,10 +15,11 @@ from precision_time.corpus.splits import Fold, model_group
 from precision_time.executor import Executor
 from precision_time.forks import cached_property
 from precision_time.io import packaged_toml
+from precision_time.learn.boosting import fewer_trees
 from precision_time.learn.metrics import errors_percent
-from precision_time.learn.stages import fewer_trees
 
-from ...contract import Bools, FeatureTable, Floats
+from ...contract import Bools, Estimator, FeatureTable, Floats
+from ...hierarchical import Hierarchical
 from ...precision_aware import PrecisionAware
 from ..cross_validation import fit_fold
 
@@ -26,7 +27,7 @@ SCOPE: Mapping[str, Any] = packaged_toml("precision_time_papers.evaluation", "da
 FOLDS = 5
 TREES_BY_MODEL = 0.5
 """Share of the trees of the hold-out by model."""
-OURS, STAGES, BLIND, BLIND_FP32 = "ours", "three stages", "blind", "blind, fitted on fp32"
+OURS, STAGES, BLIND, BLIND_FP32 = "ours", "hierarchical", "blind", "blind, fitted on fp32"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +87,9 @@ class Study:
     @cached_property
     def errors(self) -> dict[str, Floats]:
         """Absolute errors [%] by predictor, mean over the seeds; NaN outside of the paper's scope."""
-        kinds = {
+        kinds: dict[str, PrecisionAware | Hierarchical] = {
             OURS: PrecisionAware(),
+            STAGES: Hierarchical(),
             BLIND: PrecisionAware(blind=True),
             BLIND_FP32: PrecisionAware(blind=True, fp32_only=True),
         }
@@ -97,16 +99,14 @@ class Study:
             for seed, folds in enumerate(self.folds)
             for fold in folds
         ]
-        sums = {name: np.zeros(len(self.runs)) for name in (*kinds, STAGES)}
+        sums = {name: np.zeros(len(self.runs)) for name in kinds}
         measured_s = self.table.measured_s
         small = (self._task(estimator, fold) for _, estimator, fold in tasks)
         for (name, _, fold), (found, _) in zip(tasks, self.executor(fit_fold, small), strict=True):
             sums[name][fold.test] += errors_percent(measured_s[fold.test], found["step_time_s"])
-            if name == OURS:
-                sums[STAGES][fold.test] += errors_percent(measured_s[fold.test], found["no_detail_s"])
         return {name: np.where(self.in_scope, total / self.seeds, np.nan) for name, total in sums.items()}
 
-    def _task(self, estimator: PrecisionAware, fold: Fold) -> tuple[PrecisionAware, FeatureTable, Fold, bool]:
+    def _task(self, estimator: Estimator, fold: Fold) -> tuple[Estimator, FeatureTable, Fold, bool]:
         """The task of a worker, with the rows that it needs and no others."""
         rows = np.concatenate([fold.train, fold.test])
         table = replace(self.table, measured=self.table.measured.take(rows), jobs=self.table.jobs.take(rows))
@@ -115,21 +115,21 @@ class Study:
 
     @cached_property
     def held_out(self) -> dict[str, tuple[Bools, Floats, Floats]]:
-        """Groups held out as a whole: their rows, and errors [%] of ours and of the three stages."""
+        """Groups held out as a whole: their rows, and errors [%] of ours and of the hierarchy."""
         twins = self.table.measured.jobs.twins()
         groups = {name: self.matching(what) for name, what in SCOPE["held_out"].items()}
-        estimator = PrecisionAware(trees=fewer_trees(TREES_BY_MODEL))
+        few = fewer_trees(TREES_BY_MODEL)
+        estimators: tuple[Estimator, ...] = (PrecisionAware(trees=few), Hierarchical(trees=few))
         folds = [
             Fold(train=np.flatnonzero(~np.isin(twins, twins[mask])), test=np.flatnonzero(mask))
             for mask in groups.values()
         ]
-        tasks = (self._task(estimator, fold) for fold in folds)
+        tasks = (self._task(estimator, fold) for fold in folds for estimator in estimators)
+        answers = iter(self.executor(fit_fold, tasks))
         found = {}
-        for (name, mask), fold, (rows, _) in zip(
-            groups.items(), folds, self.executor(fit_fold, tasks), strict=True
-        ):
+        for (name, mask), fold in zip(groups.items(), folds, strict=True):
             both = np.full((2, len(self.runs)), np.nan)
-            for place, key in enumerate(("step_time_s", "no_detail_s")):
-                both[place, fold.test] = errors_percent(self.table.measured_s[fold.test], rows[key])
+            for errors, (rows, _) in zip(both, (next(answers), next(answers)), strict=True):
+                errors[fold.test] = errors_percent(self.table.measured_s[fold.test], rows["step_time_s"])
             found[name] = (mask, both[0], both[1])
         return found

@@ -18,7 +18,7 @@ from precision_time.planning.decision.api import plan
 from precision_time.planning.decision.candidate import Candidate
 from precision_time.planning.decision.limits import Limits
 from precision_time.planning.decision.result import Plan
-from precision_time.planning.money.offers import Market
+from precision_time.planning.money.offer import Market
 from precision_time.planning.run.checkpoints import checkpoint_bytes
 from precision_time.planning.run.duration import expected_duration_s, probability_within, total_s
 from precision_time.planning.run.settings import compilation_s, default_settings

@@ -1,4 +1,4 @@
-"""What a model keeps and holds, by part (before its layers, in one layer, after them), in bytes per sample.
+"""What a model consists of and saves, by part (before its layers, in one, after them), in bytes per sample.
 
 Reference: Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, MLSys 2023,
 section 4: which activations a layer keeps, which of them tensor parallelism alone does not split, and the
@@ -7,11 +7,15 @@ section 4: which activations a layer keeps, which of them tensor parallelism alo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import accumulate, groupby
+from itertools import groupby
+from typing import TypeAlias
 
+import numpy as np
+
+from ...arrays import Number
 from ...precision.autocast import autocast_class
 from ...precision.policy import PrecisionPolicy
 from ...precision.rules import saved_widths
@@ -38,23 +42,15 @@ _FP32_BYTES = 4.0
 class SavedBytes:
     """Bytes saved for the backward pass per sample."""
 
-    split: float = 0.0
+    split: Number = 0.0
     """Of tensors that tensor parallelism splits."""
-    whole: float = 0.0
+    whole: Number = 0.0
     """Of tensors that it leaves whole unless sequence parallelism splits them too."""
 
     @property
-    def total(self) -> float:
+    def total(self) -> Number:
         """All of them on one device."""
         return self.split + self.whole
-
-    def minus(self, other: SavedBytes) -> SavedBytes:
-        """What `other` lacks of this, at least nothing in total."""
-        return SavedBytes(split=max(self.split - other.split, 0.0), whole=max(self.whole - other.whole, 0.0))
-
-    def per_device(self, tp: int, sequence_parallel: bool) -> float:
-        """Bytes per sample and device."""
-        return (self.split + self.whole) / tp if sequence_parallel else self.split / tp + self.whole
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -223,117 +219,98 @@ class SavedReader:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Component:
-    """Parameters of a part of the model, and what it keeps where nothing is checkpointed."""
+class ModelPart:
+    """Parameters of a part of the model, and what it keeps where nothing is recomputed."""
 
-    dense: float = 0.0
+    dense: Number = 0.0
     """Trained parameter elements outside experts."""
-    experts: float = 0.0
+    experts: Number = 0.0
     """Trained parameter elements of experts."""
-    frozen: float = 0.0
-    packed: float = 0.0
+    frozen: Number = 0.0
+    packed: Number = 0.0
     """Frozen elements that are held in four bits."""
-    unpacked: float = 0.0
+    unpacked: Number = 0.0
     """Elements of the largest weight that is unpacked at a time."""
     saved: SavedBytes = SavedBytes()
 
-    @property
-    def trained(self) -> float:
-        """Trained parameter elements."""
-        return self.dense + self.experts
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LayerKind:
-    """Layers that are equal."""
+class Layer(ModelPart):
+    """One layer, and what it keeps where some of it is recomputed."""
 
-    count: float
-    component: Component
     products: SavedBytes
+    """Where every second product and attention is kept, the rest recomputed; or, where operators that run
+    again are named, all but what they put out."""
     without_scores: SavedBytes
-    shapes: Mapping[tuple[float, ...], float]
-    """Elements of a weight by shape: n, k, place among equal ones of the layer, whether an expert's."""
+    """Where attention scores alone are recomputed, or the named operators."""
+    shapes: Number
+    """Elements of one weight of every shape outside experts."""
+    expert_shapes: Number
+    """The same of experts' weights: of an expert's one stands for all experts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ModelComponents:
+class ModelParts:
     """A model as memory sees it. Activation sizes are bytes per sample."""
 
     num_layers: float
-    kinds: tuple[LayerKind, ...]
-    """In the order in which they stand; one mean kind where kinds take turns."""
-    before: Component
+    leading: float
+    """Layers of another kind that stand before the others; 0 where all are equal or kinds take turns."""
+    before: ModelPart
     """Embeddings, stem."""
-    layer: Component
+    layer: Layer
     """The mean layer."""
-    after: Component
+    kinds: tuple[Layer, Layer] | None
+    """A leading layer and one of the others, where there are leading ones."""
+    union: tuple[float, float]
+    """`shapes` and `expert_shapes` of a stage with both kinds."""
+    after: ModelPart
     """Final norm and head, without the logits."""
     tied: float
     """Elements of a table that the head shares with the embedding: a last stage holds its own copy."""
     boundary: float
     """Between two layers, what full checkpointing keeps of a layer."""
-    products: SavedBytes
-    """What a layer keeps where every second product and attention is kept, the rest recomputed; or, where
-    operators that run again are named, all but what they put out."""
-    without_scores: SavedBytes
-    """What a layer keeps where attention scores alone are recomputed, or the named operators."""
     working: float
     """Gradients by output and input of an operator, beyond what the backward pass freed before it."""
     logits: float
     """Elements that enter the loss."""
-    shapes: Mapping[tuple[float, ...], float]
-    """Elements of one weight of every shape in the layers."""
 
-    def of_layers(self, start: float, count: float) -> ModelComponents:
-        """The model with the mean of these layers as its mean layer, where not all are equal."""
-        if len(self.kinds) == 1 or not count:
-            return self
-        ends = list(accumulate(kind.count for kind in self.kinds))
-        inside = [
-            max(min(end, start + count) - max(end - kind.count, start), 0.0)
-            for kind, end in zip(self.kinds, ends, strict=True)
-        ]
-        mean = _mean_kind(self.kinds, inside)
-        return replace(
-            self,
-            layer=mean.component,
-            products=mean.products,
-            without_scores=mean.without_scores,
-            shapes=mean.shapes,
+    def mean_layer(self, start: Number, count: Number) -> Layer:
+        """The mean of `count` layers from `start` on; arrays of stages broadcast."""
+        if self.kinds is None:
+            return self.layer
+        ahead = np.clip(self.leading - start, 0.0, count)
+        behind = count - ahead
+        none = np.equal(count, 0.0)
+        share = np.where(none, 0.0, ahead / np.where(none, 1.0, count))
+        first, second, mean = *self.kinds, self.layer
+
+        def mixed(of: Callable[[Layer], Number]) -> Number:
+            return np.where(none, of(mean), of(first) * share + of(second) * (1.0 - share))
+
+        def present(of: Callable[[Layer], Number], both: Number) -> Number:
+            one = np.where(ahead > 0.0, of(first), of(second))
+            return np.where(none, of(mean), np.where((ahead > 0.0) & (behind > 0.0), both, one))
+
+        def saved(of: Callable[[Layer], SavedBytes]) -> SavedBytes:
+            return SavedBytes(split=mixed(lambda one: of(one).split), whole=mixed(lambda one: of(one).whole))
+
+        return Layer(
+            dense=mixed(lambda one: one.dense),
+            experts=mixed(lambda one: one.experts),
+            frozen=mixed(lambda one: one.frozen),
+            packed=mixed(lambda one: one.packed),
+            unpacked=present(lambda one: one.unpacked, np.maximum(first.unpacked, second.unpacked)),
+            saved=saved(lambda one: one.saved),
+            products=saved(lambda one: one.products),
+            without_scores=saved(lambda one: one.without_scores),
+            shapes=present(lambda one: one.shapes, self.union[0]),
+            expert_shapes=present(lambda one: one.expert_shapes, self.union[1]),
         )
 
 
-def _mean_kind(kinds: Sequence[LayerKind], counts: Sequence[float]) -> LayerKind:
-    """Mean of so many layers of each kind."""
-    total = sum(counts)
-    weighted = [(kind, count / total) for kind, count in zip(kinds, counts, strict=True) if count]
-    parts = [(kind.component, share) for kind, share in weighted]
-    component = Component(
-        **{
-            name: sum(getattr(part, name) * share for part, share in parts)
-            for name in ("dense", "experts", "frozen", "packed")
-        },
-        unpacked=max(part.unpacked for part, _ in parts),
-        saved=_mean_saved([(part.saved, share) for part, share in parts]),
-    )
-    return LayerKind(
-        count=total,
-        component=component,
-        products=_mean_saved([(kind.products, share) for kind, share in weighted]),
-        without_scores=_mean_saved([(kind.without_scores, share) for kind, share in weighted]),
-        shapes={shape: elems for kind, _ in weighted for shape, elems in kind.shapes.items()},
-    )
-
-
-def _mean_saved(parts: Sequence[tuple[SavedBytes, float]]) -> SavedBytes:
-    return SavedBytes(
-        split=sum(saved.split * share for saved, share in parts),
-        whole=sum(saved.whole * share for saved, share in parts),
-    )
-
-
 @lru_cache(maxsize=512)
-def model_components(
+def model_parts(
     graph: OpGraph,
     policy: PrecisionPolicy,
     *,
@@ -343,7 +320,7 @@ def model_components(
     fp8_saves_fp8: bool = False,
     composed_norms: bool = False,
     recomputed: tuple[str, ...] = (),
-) -> ModelComponents:
+) -> ModelParts:
     """Parts of a model under a precision policy.
 
     Args:
@@ -364,7 +341,7 @@ def model_components(
     """
     nodes = graph.nodes
     traffic = traffic_of(graph)
-    first, last = _span_of_layers(nodes)
+    first_layer, last = _span_of_layers(nodes)
     layers = max(float(traffic.num_layers), 1.0)
     split = _split_by_tensor_parallelism(nodes, float(traffic.boundary_elems))
     reader = SavedReader(
@@ -378,42 +355,47 @@ def model_components(
         composed_norms=composed_norms,
         widths=dict(zip(map(id, nodes), saved_widths(graph, policy), strict=True)) if policy.ruled else {},
     )
-    body = range(first, last)
+    body = range(first_layer, last)
     boundary = float(traffic.boundary_elems) * _residual_bytes(policy, nodes, body)
     frozen_scale = _frozen_scale(graph)
 
     again = recomputed_nodes(graph, recomputed)
 
-    def kind(span: range, count: float) -> LayerKind:
+    def layer(span: range, count: float, shapes: _Shapes) -> Layer:
         saved, products = reader.saved(span, 1.0 / count), reader.products(span, boundary, count)
         named = reader.saved(span, 1.0 / count, again=again) if recomputed else None
-        return LayerKind(
-            count=count,
-            component=_component(nodes, span, 1.0 / count, frozen_scale, saved),
+        return Layer(
+            **_parameters(nodes, span, 1.0 / count, frozen_scale),
+            saved=saved,
             products=named or (products if products.total < saved.total else saved),
             without_scores=named or reader.saved(span, 1.0 / count, scores=False),
-            shapes=_weight_shapes(nodes, span),
+            shapes=_elements(shapes, experts=False),
+            expert_shapes=_elements(shapes, experts=True),
         )
 
-    mean = kind(body, layers)
+    def part(span: range) -> ModelPart:
+        return ModelPart(**_parameters(nodes, span, 1.0, frozen_scale), saved=reader.saved(span, 1.0))
+
     leading = _leading_layers(nodes, body)
-    of_each = [kind(span, float(nodes[span.start].repeat)) for span in leading]
-    whole = sum(each.count for each in of_each) == layers
-    return ModelComponents(
+    counts = [float(nodes[span.start].repeat) for span in leading]
+    shapes = [_weight_shapes(nodes, span) for span in leading]
+    both = {shape: elems for each in shapes for shape, elems in each.items()}
+    kinds = None
+    if leading and sum(counts) == layers:
+        first, second = map(layer, leading, counts, shapes)
+        kinds = (first, second)
+    return ModelParts(
         num_layers=layers,
-        kinds=tuple(of_each) if whole and of_each else (mean,),
-        before=_component(nodes, range(first), 1.0, frozen_scale, reader.saved(range(first), 1.0)),
-        layer=mean.component,
-        after=_component(
-            nodes, range(last, len(nodes)), 1.0, frozen_scale, reader.saved(range(last, len(nodes)), 1.0)
-        ),
+        leading=counts[0] if kinds else 0.0,
+        before=part(range(first_layer)),
+        layer=layer(body, layers, _weight_shapes(nodes, body)),
+        kinds=kinds,
+        union=(_elements(both, experts=False), _elements(both, experts=True)),
+        after=part(range(last, len(nodes))),
         tied=_tied_elems(nodes, last),
         boundary=boundary,
-        products=mean.products,
-        without_scores=mean.without_scores,
         working=reader.working(body),
         logits=_logits(nodes, last),
-        shapes=mean.shapes,
     )
 
 
@@ -433,7 +415,15 @@ def _leading_layers(nodes: Sequence[Node], body: range) -> tuple[range, ...]:
     return (first, second) if experts == [False, True] and not turns else ()
 
 
-def _weight_shapes(nodes: Sequence[Node], span: range) -> dict[tuple[float, ...], float]:
+_Shapes: TypeAlias = Mapping[tuple[float, ...], float]
+"""Elements of a weight by shape: n, k, place among equal ones of the layer, whether an expert's."""
+
+
+def _elements(shapes: _Shapes, *, experts: bool) -> float:
+    return sum(elems for (*_, expert), elems in shapes.items() if expert == experts)
+
+
+def _weight_shapes(nodes: Sequence[Node], span: range) -> _Shapes:
     """Elements of a weight of every shape: of an expert's weights one stands for all experts."""
     shapes: dict[tuple[float, ...], float] = {}
     seen: dict[tuple[float, float], int] = {}
@@ -502,9 +492,8 @@ def _frozen(node: Node) -> float:
     return node.weight_elems if node.weight_elems > 0 and not node.weight_grad else 0.0
 
 
-def _component(
-    nodes: Sequence[Node], span: range, share: float, frozen_scale: float, saved: SavedBytes
-) -> Component:
+def _parameters(nodes: Sequence[Node], span: range, share: float, frozen_scale: float) -> dict[str, float]:
+    """Elements of the parameters of a span, by the fields of a part."""
     dense = experts = frozen = packed = unpacked = 0.0
     for index in span:
         node = nodes[index]
@@ -517,9 +506,7 @@ def _component(
             experts += node.param_elems * times
         else:
             dense += node.param_elems * times
-    return Component(
-        dense=dense, experts=experts, frozen=frozen, packed=packed, unpacked=unpacked, saved=saved
-    )
+    return {"dense": dense, "experts": experts, "frozen": frozen, "packed": packed, "unpacked": unpacked}
 
 
 def _tied_elems(nodes: Sequence[Node], last: int) -> float:
