@@ -1,18 +1,19 @@
 """A Job = Workload x Cluster x Precision x Layout x Stack: everything a step time depends on.
 
-Jobs that differ in how their batch is cut up only are priced together, as a `JobGroup`.
+n jobs are a table, `Jobs`: those that differ only in how their batch is cut up are a group, priced together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from itertools import accumulate
 from operator import attrgetter
 
 import numpy as np
 
-from ..arrays import Floats, Number
+from ..arrays import Floats, Indices
 from ..diagnostics import Diagnostic
 from ..errors import LayoutError
 from ..hardware.device import Cluster
@@ -67,46 +68,154 @@ class Job:
         return on_device(self.precision, self.cluster.device)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JobGroup:
-    """C jobs that are equal but for their micro batches."""
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Jobs:
+    """n jobs as a table: what they share by group, the micro batches by row.
 
-    workload: Workload
-    cluster: Cluster
-    precision: PrecisionPolicy
-    """As the device runs it (`Job.runs`)."""
-    layout: Layout
-    """Of every job of the group; its micro batches are the first job's."""
-    stack: Stack
-    scope: TimingScope
-    stragglers: bool = True
+    The cost model prices tables of one group (`groups`), whose shared parts have the names of `Job`.
+    """
+
+    shared: tuple[Job, ...]
+    """One job of each group, which speaks for all of it but the micro batches."""
+    group: Indices
+    """The group of each row, shape (n,)."""
     micro_batch_size: Floats
-    """Samples per forward pass and replica, shape (C,)."""
-    counts: Floats | None = None
-    """Micro batches of each job's step, shape (C,); None: as many as the layout says."""
+    """Samples per forward pass and replica, shape (n,)."""
+    num_micro_batches: Floats
+    """Forward passes per optimizer step and replica, shape (n,)."""
+    precision: PrecisionPolicy = field(init=False)
+    """Of a table of one group, as the device runs it (`Job.runs`)."""
+
+    def __post_init__(self) -> None:
+        if self.shared:
+            object.__setattr__(self, "precision", self.shared[0].runs)
+
+    @classmethod
+    def of(cls, jobs: Sequence[Job]) -> Jobs:
+        """Jobs in their order, a group each."""
+        return cls(
+            shared=tuple(jobs),
+            group=np.arange(len(jobs)),
+            micro_batch_size=np.array([job.layout.micro_batch_size for job in jobs], dtype=np.float64),
+            num_micro_batches=np.array([job.layout.num_micro_batches for job in jobs], dtype=np.float64),
+        )
+
+    @classmethod
+    def at(
+        cls,
+        job: Job,
+        micro_batch_size: Sequence[float] | Floats = (),
+        num_micro_batches: Sequence[float] | Floats = (),
+    ) -> Jobs:
+        """One group: a job at n micro batches, its own where none are given, and as many of each a step.
+
+        Args:
+            job: Speaks for all of them.
+            micro_batch_size: n sizes.
+            num_micro_batches: n numbers; the job's for all where none are given.
+        """
+        sizes = micro_batch_size if len(micro_batch_size) else (job.layout.micro_batch_size,)
+        batches = np.array(sizes, dtype=np.float64)
+        counts = num_micro_batches if len(num_micro_batches) else job.layout.num_micro_batches
+        return cls(
+            shared=(job,),
+            group=np.zeros(len(batches), dtype=np.intp),
+            micro_batch_size=batches,
+            num_micro_batches=np.full(len(batches), counts, dtype=np.float64),
+        )
+
+    @classmethod
+    def alike(cls, jobs: Sequence[Job]) -> Jobs:
+        """One group: jobs with one `group_key`, of which the first speaks for all."""
+        return cls.at(jobs[0], [job.layout.micro_batch_size for job in jobs])
+
+    @classmethod
+    def together(cls, tables: Sequence[Jobs]) -> Jobs:
+        """Tables one after the other, each group its own."""
+        starts = accumulate((len(table.shared) for table in tables), initial=0)
+        groups = [table.group + start for table, start in zip(tables, starts, strict=False)]
+        return cls(
+            shared=tuple(job for table in tables for job in table.shared),
+            group=np.concatenate([np.zeros(0, dtype=np.intp), *groups]),
+            micro_batch_size=np.concatenate([np.zeros(0), *(table.micro_batch_size for table in tables)]),
+            num_micro_batches=np.concatenate([np.zeros(0), *(table.num_micro_batches for table in tables)]),
+        )
 
     def __len__(self) -> int:
         return len(self.micro_batch_size)
 
+    def distinct(self) -> tuple[Jobs, Indices]:
+        """Every job once, those of one `group_key` in one group; and where each row is among them."""
+        if len(self) == 1:
+            return self, self.group
+        keys: dict[Hashable, int] = {}
+        group_of = [keys.setdefault(group_key(job), len(keys)) for job in self.shared]
+        shared: dict[int, Job] = {}
+        for number, job in zip(group_of, self.shared, strict=True):
+            shared.setdefault(number, job)
+        asked = np.array(group_of, dtype=np.intp)[self.group]
+        seen: list[dict[tuple[float, float], int]] = [{} for _ in shared]
+        batches = zip(self.micro_batch_size.tolist(), self.num_micro_batches.tolist(), strict=True)
+        pairs = zip(asked.tolist(), batches, strict=True)
+        places = np.array([seen[number].setdefault(batch, len(seen[number])) for number, batch in pairs])
+        starts = np.array([0, *accumulate(map(len, seen))][:-1], dtype=np.intp)
+        columns = np.array([batch for batches in seen for batch in batches], dtype=np.float64).reshape(-1, 2)
+        once = Jobs(
+            shared=tuple(shared.values()),
+            group=np.repeat(np.arange(len(seen)), [*map(len, seen)]),
+            micro_batch_size=columns[:, 0].copy(),
+            num_micro_batches=columns[:, 1].copy(),
+        )
+        return once, starts[asked] + places
+
+    def slices(self) -> list[slice]:
+        """The rows of each group, of a table whose groups lie one after the other."""
+        ends = np.cumsum(np.bincount(self.group, minlength=len(self.shared))).tolist()
+        return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+
+    def groups(self) -> Iterator[Jobs]:
+        """The groups, each as a table, of a table whose groups lie one after the other."""
+        for job, rows in zip(self.shared, self.slices(), strict=True):
+            yield Jobs.at(job, self.micro_batch_size[rows], self.num_micro_batches[rows])
+
+    def row(self, index: int) -> Job:
+        """One of the jobs."""
+        job, size = self.shared[int(self.group[index])], float(self.micro_batch_size[index])
+        count = int(self.num_micro_batches[index])
+        if (job.layout.micro_batch_size, job.layout.num_micro_batches) == (size, count):
+            return job
+        layout = replace(job.layout, micro_batch_size=size, num_micro_batches=count)
+        return replace(job, layout=layout)
+
     @property
-    def num_micro_batches(self) -> Number:
-        """Forward passes per optimizer step and replica, () or (C,)."""
-        return self.layout.num_micro_batches if self.counts is None else self.counts
+    def workload(self) -> Workload:
+        """Of a table of one group, as what follows and `precision`."""
+        return self.shared[0].workload
 
+    @property
+    def cluster(self) -> Cluster:
+        """The devices."""
+        return self.shared[0].cluster
 
-def group_of_jobs(jobs: Sequence[Job]) -> JobGroup:
-    """The group of jobs with one `group_key`; the first one speaks for all."""
-    first = jobs[0]
-    return JobGroup(
-        workload=first.workload,
-        cluster=first.cluster,
-        precision=first.runs,
-        layout=first.layout,
-        stack=first.stack,
-        scope=first.scope,
-        stragglers=first.stragglers,
-        micro_batch_size=np.array([job.layout.micro_batch_size for job in jobs], dtype=np.float64),
-    )
+    @property
+    def layout(self) -> Layout:
+        """Its micro batches are those of the job that speaks for all."""
+        return self.shared[0].layout
+
+    @property
+    def stack(self) -> Stack:
+        """The software."""
+        return self.shared[0].stack
+
+    @property
+    def scope(self) -> TimingScope:
+        """What a step includes."""
+        return self.shared[0].scope
+
+    @property
+    def stragglers(self) -> bool:
+        """Whether the slowest of many devices is allowed for."""
+        return self.shared[0].stragglers
 
 
 def group_key(job: Job) -> Hashable:

@@ -21,9 +21,8 @@ from ..arrays import Floats
 from ..parallel.layout import EQUAL_WITHIN, Checkpointing, Layout, Offload, PipelineSchedule, simplicity
 from ..parallel.shape import ModelShape, model_shape
 from ..parallel.space import Fixed, Frame, Space, powers_of_two
-from ..precision.support import on_device
 from ..workload.workload import Workload
-from .job import Job, JobGroup, TimingScope, group_key
+from .job import Job, Jobs, TimingScope, group_key
 from .memory import memory_of, needed_bytes
 from .stacks import policy_under
 from .step import price
@@ -72,24 +71,13 @@ def under(job: Job, layout: Layout) -> Job:
     return replace(job, layout=layout, precision=policy)
 
 
-def group_under(job: Job, layout: Layout, batches: Sequence[tuple[float, int]] = ()) -> JobGroup:
+def group_under(job: Job, layout: Layout, batches: Sequence[tuple[float, int]] = ()) -> Jobs:
     """The job under a layout, with several micro batches and numbers of them where they are given."""
-    policy = policy_under(job.precision, job.stack.profile, job.layout.zero_stage, layout.zero_stage)
-    sizes = np.array(batches or [(layout.micro_batch_size, layout.num_micro_batches)], dtype=np.float64)
-    return JobGroup(
-        workload=job.workload,
-        cluster=job.cluster,
-        precision=on_device(policy, job.cluster.device),
-        layout=layout,
-        stack=job.stack,
-        scope=job.scope,
-        stragglers=job.stragglers,
-        micro_batch_size=sizes[:, 0].copy(),
-        counts=sizes[:, 1].copy() if len(batches) > 1 else None,
-    )
+    sizes, counts = zip(*batches, strict=True) if batches else ((), ())
+    return Jobs.at(under(job, layout), sizes, counts)
 
 
-def groups_under(job: Job, layouts: Sequence[Layout]) -> Iterator[tuple[list[int], JobGroup]]:
+def groups_under(job: Job, layouts: Sequence[Layout]) -> Iterator[tuple[list[int], Jobs]]:
     """The job under many layouts: those that only cut up the batch otherwise are a group.
 
     Groups that run the same kernels follow each other, so that what is kept of them serves all.
@@ -162,11 +150,10 @@ def fitting(job: Job, frames: Sequence[Frame]) -> list[Pruned]:
 def _fitting(job: Job, frame: Frame) -> Pruned:
     capacity = job.cluster.device.memory_bytes
     first = frame.layout(frame.batches[0], frame.checkpointing[0])
-    group = group_under(job, first, frame.batches)
 
     def needed_under(modes: Sequence[tuple[Checkpointing, float]]) -> Floats:
         layouts = (replace(first, checkpointing=mode, checkpointed_share=share) for mode, share in modes)
-        return np.array([needed_bytes(replace(group, layout=layout)) for layout in layouts])
+        return np.array([needed_bytes(group_under(job, layout, frame.batches)) for layout in layouts])
 
     needed = needed_under(frame.recomputations)
     least = _least_modes((needed > capacity).tolist())

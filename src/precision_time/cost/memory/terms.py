@@ -26,7 +26,7 @@ from ...parallel.schedules.registry import schedule_of
 from ...precision.policy import DType, PrecisionPolicy
 from ...workload.packing import PACKED_BYTES
 from ..constants import constants
-from ..job import JobGroup
+from ..job import Jobs
 from ..optimizer import state_bytes, states_per_param
 from ..stacks import Stack
 from .framework import FrameworkMemory, framework_memory
@@ -130,12 +130,8 @@ class _Stages:
             columns.append([(*stage[1:], count) for stage, count in zip(shown, flying, strict=True)])
         found: dict[str, Any] = dict(zip(_STAGE, np.array(columns, dtype=np.float64).T, strict=True))
         if counts is not None:
-            found["in_flight"] = np.array(
-                [
-                    np.broadcast_to(micro_batches_in_flight(index, layouts[0], counts), counts.shape)
-                    for index, *_ in shown
-                ]
-            )
+            flying = (micro_batches_in_flight(index, layouts[0], counts) for index, *_ in shown)
+            found["in_flight"] = np.array([np.broadcast_to(count, counts.shape) for count in flying])
         return cls(**found)
 
 
@@ -250,7 +246,7 @@ def _at(value: Number, place: int) -> Number:
     return float(row[0]) if len(row) == 1 else row
 
 
-def memory_of(group: JobGroup) -> dict[str, Number]:
+def memory_of(group: Jobs) -> dict[str, Number]:
     """Named bytes on the fullest device, for every job of the group.
 
     Returns:
@@ -273,9 +269,10 @@ class _One:
 
     __slots__ = ("group", "key")
 
-    def __init__(self, group: JobGroup) -> None:
+    def __init__(self, group: Jobs) -> None:
         what = (Same(group.workload), Same(group.cluster), group.precision, group.layout, group.stack)
-        self.group, self.key = group, (*what, float(group.micro_batch_size[0]))
+        batch = (float(group.micro_batch_size[0]), float(group.num_micro_batches[0]))
+        self.group, self.key = group, (*what, *batch)
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -289,8 +286,8 @@ def _memory_of_one(one: _One) -> dict[str, Number]:
     return _memory_of(one.group)
 
 
-def _memory_of(group: JobGroup) -> dict[str, Number]:
-    stages = _of_stages(group, (group.layout,), group.micro_batch_size, group.counts)
+def _memory_of(group: Jobs) -> dict[str, Number]:
+    stages = _of_stages(group, (group.layout,), group.micro_batch_size, group.num_micro_batches)
     return with_method_memory(_fullest(stages), group)
 
 
@@ -308,7 +305,7 @@ def _fullest(stages: StageMemory) -> dict[str, Number]:
     }
 
 
-def needed_bytes(group: JobGroup, layouts: Sequence[Layout] = ()) -> Floats:
+def needed_bytes(group: Jobs, layouts: Sequence[Layout] = ()) -> Floats:
     """Bytes on the fullest device: the sum of `memory_of`, by arrays.
 
     Args:
@@ -323,7 +320,9 @@ def needed_bytes(group: JobGroup, layouts: Sequence[Layout] = ()) -> Floats:
         totals = [np.broadcast_to(total_bytes(memory_of(each)), (len(each),)) for each in groups]
         return np.concatenate(totals)
     if not layouts:
-        most: Floats = _most(_of_stages(group, (group.layout,), group.micro_batch_size, group.counts))
+        most: Floats = _most(
+            _of_stages(group, (group.layout,), group.micro_batch_size, group.num_micro_batches)
+        )
         return most if len(most) == len(group) else np.broadcast_to(most, (len(group),))
     found = np.zeros(len(layouts))
     for named in {layout.recomputed for layout in layouts}:
@@ -339,13 +338,12 @@ def _most(stages: StageMemory) -> Floats:
     return most
 
 
-def _under(group: JobGroup, layout: Layout) -> JobGroup:
+def _under(group: Jobs, layout: Layout) -> Jobs:
     """One job of the group under another layout."""
-    sizes = np.array([layout.micro_batch_size])
-    return replace(group, layout=layout, micro_batch_size=sizes, counts=None)
+    return Jobs.at(replace(group.shared[0], layout=layout))
 
 
-def with_method_memory(found: dict[str, Number], group: JobGroup) -> dict[str, Number]:
+def with_method_memory(found: dict[str, Number], group: Jobs) -> dict[str, Number]:
     """The terms of a step with what its method holds: other models, and answers while they are written."""
     method, layout, policy = group.workload.method, group.layout, group.precision
     if method is None:
@@ -369,13 +367,13 @@ def with_method_memory(found: dict[str, Number], group: JobGroup) -> dict[str, N
     return {**found, "generation": np.maximum(cache + gathered - free, 0.0)}
 
 
-def memory_of_stages(group: JobGroup) -> tuple[StageMemory, ...]:
+def memory_of_stages(group: Jobs) -> tuple[StageMemory, ...]:
     """What every pipeline stage holds when, first to last; one entry without a pipeline."""
-    memory = _of_stages(group, (group.layout,), group.micro_batch_size, group.counts, every=True)
+    memory = _of_stages(group, (group.layout,), group.micro_batch_size, group.num_micro_batches, every=True)
     return tuple(memory.at(place) for place in range(group.layout.pp))
 
 
-def memory_by_stage(group: JobGroup) -> tuple[dict[str, Number], ...]:
+def memory_by_stage(group: Jobs) -> tuple[dict[str, Number], ...]:
     """Named bytes of every pipeline stage, first to last; one entry without a pipeline."""
     return tuple(stage.terms() for stage in memory_of_stages(group))
 
@@ -385,7 +383,7 @@ def total_bytes(terms: Mapping[str, Number]) -> Number:
     return sum(terms.values(), 0.0)
 
 
-def _parts(group: JobGroup) -> ModelParts:
+def _parts(group: Jobs) -> ModelParts:
     stack, framework = group.stack, framework_memory(group.stack)
     compiled = stack.compiler in _COMPILERS
     return model_parts(
@@ -402,7 +400,7 @@ def _parts(group: JobGroup) -> ModelParts:
 
 
 def _of_stages(
-    group: JobGroup,
+    group: Jobs,
     layouts: Sequence[Layout],
     batches: Floats,
     counts: Floats | None = None,

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...arrays import Floats, Indices
 from ...cost.job import Job
-from ...cost.search import groups_under, kernels_key, under
+from ...cost.search import groups_under, kernels_key
 from ...cost.step import shared_and_bubble_s
 from ...executor import Executor, OneCopy, in_chunks
 from ...learn.table import JobTable, priced_group
@@ -34,12 +34,11 @@ _kept = attrgetter(*(item.name for item in fields(Layout) if item.name not in _P
 
 def price_layouts(job: OneCopy[Job], layouts: Sequence[Layout]) -> JobTable:
     """Analytical times and features of some layouts of a job, in their order."""
-    here = job.here()
     tables: list[JobTable] = []
     places: list[int] = []
-    for rows, group in groups_under(here, layouts):
+    for rows, group in groups_under(job.here(), layouts):
         places += rows
-        tables.append(priced_group(group, under(here, group.layout))[1])
+        tables.append(priced_group(group)[1])
     return JobTable.together(tables).take(np.argsort(places))
 
 

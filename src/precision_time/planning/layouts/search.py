@@ -13,7 +13,7 @@ import numpy as np
 
 from ...arrays import Floats
 from ...cost.constants import constants
-from ...cost.job import Job
+from ...cost.job import Job, Jobs
 from ...cost.search import Pruned, fitting, host_bytes, merged, space_of, under
 from ...diagnostics import Diagnostics
 from ...errors import ConfigError, LayoutError
@@ -25,7 +25,8 @@ from ...parallel.shape import model_shape
 from ...parallel.space import Fixed, Frame, Refusals
 from ...parallel.validation import layout_warnings
 from ...precision.policy import PrecisionPolicy
-from ...predict.predictor import RunLength, predict_job
+from ...predict.answer import answer
+from ...predict.view import prediction_of
 from ...units import format_bytes
 from .advice import shortfall, why_first
 from .pricing import bounds_of, families_of, priced_by
@@ -306,10 +307,9 @@ def _ranked(pricing: _Pricing, top: int, coverage: float) -> tuple[RankedLayout,
         if layout.offload is not Offload.NONE:
             on_host = format_bytes(host_bytes(plain, layout))
             found.warn("host-memory", f"Hosts must have {on_host} of memory per device for the offload.")
-        answer = predict_job(
-            replace(job, diagnostics=tuple(found.items)), predictor, length=RunLength(), coverage=coverage
-        )
-        answers.append(RankedLayout(layout=layout, prediction=answer))
+        jobs = Jobs.of([replace(job, diagnostics=tuple(found.items))])
+        prediction = prediction_of(answer(jobs, predictor, coverage=coverage), 0)
+        answers.append(RankedLayout(layout=layout, prediction=prediction))
     answers.sort(key=lambda each: each.step_time_s)
     return tuple(sorted(answers, key=lambda each: _behind(each, answers[0], simplest)))
 
