@@ -17,6 +17,7 @@ from precision_time.parallel.layout import Layout
 ASKED = {
     "dense": {"model": "llama3.2-1b", "gpus": 16, "device": "A100-SXM4-40GB", "seq_len": 2048},
     "experts in fp8": {"model": "qwen3-30b-a3b", "gpus": 16, "device": "H100-SXM5-80GB", "precision": "fp8"},
+    "preferences": {"model": "llama3.2-1b", "gpus": 8, "device": "A100-SXM4-40GB", "method": "dpo"},
     "images": {"model": "resnet50", "gpus": 8, "device": "V100-SXM2-16GB"},
 }
 
@@ -51,6 +52,11 @@ def test_memory_of_rows_is_that_of_each(job: Job) -> None:
             alone = Jobs.at(under(job, layouts[place]))
             assert each == pytest.approx(float(np.max(total_bytes(memory_of(alone)))), rel=1e-12)
             assert same == pytest.approx(float(needed_bytes(alone)[0]), rel=1e-12)
+
+
+def test_frames_are_pruned_together_as_alone(job: Job) -> None:
+    frames = [*space_of(job, 64, by_layer=True).frames()][::23]
+    assert fitting(job, frames) == [fitting(job, [frame])[0] for frame in frames]
 
 
 def test_memory_follows_the_number_of_micro_batches() -> None:

@@ -21,6 +21,7 @@ from ..arrays import Floats
 from ..parallel.layout import EQUAL_WITHIN, Checkpointing, Layout, Offload, PipelineSchedule, simplicity
 from ..parallel.shape import ModelShape, model_shape
 from ..parallel.space import Fixed, Frame, Space, powers_of_two
+from ..precision.policy import PrecisionPolicy
 from ..workload.workload import Workload
 from .job import Job, Jobs, TimingScope, group_key
 from .memory import memory_of, needed_bytes
@@ -144,23 +145,58 @@ def fitting(job: Job, frames: Sequence[Frame]) -> list[Pruned]:
         job: What is sought a layout for.
         frames: Candidates; memory grows with their micro batch and shrinks with their recomputation.
     """
-    return [_fitting(job, frame) for frame in frames]
-
-
-def _fitting(job: Job, frame: Frame) -> Pruned:
     capacity = job.cluster.device.memory_bytes
-    first = frame.layout(frame.batches[0], frame.checkpointing[0])
+    needed = _needed_bytes(job, frames, [frame.recomputations for frame in frames])
+    least = [_least_modes((each > capacity).tolist()) for each in needed]
+    cut = [row for row, frame in enumerate(frames) if frame.layers > 1 and least[row][0] < len(needed[row])]
+    some = [frames[row] for row in cut]
+    of_layers = _needed_bytes(job, some, [_by_layer(frame.layers) for frame in some])
+    by_layer = dict(zip(cut, of_layers, strict=True))
+    return [
+        _pruned(frame, needed[row], least[row], by_layer.get(row), capacity)
+        for row, frame in enumerate(frames)
+    ]
 
-    def needed_under(modes: Sequence[tuple[Checkpointing, float]]) -> Floats:
-        layouts = (replace(first, checkpointing=mode, checkpointed_share=share) for mode, share in modes)
-        return np.array([needed_bytes(group_under(job, layout, frame.batches)) for layout in layouts])
 
-    needed = needed_under(frame.recomputations)
-    least = _least_modes((needed > capacity).tolist())
-    by_layer = None
-    if frame.layers > 1 and least[0] < len(needed):
-        by_layer = needed_under(_by_layer(frame.layers))
-    return _pruned(frame, needed, least, by_layer, capacity)
+def _needed_bytes(
+    job: Job, frames: Sequence[Frame], modes: Sequence[Sequence[tuple[Checkpointing, float]]]
+) -> list[Floats]:
+    """Bytes by mode and batch of each frame: one call for all that run in one precision.
+
+    Args:
+        job: What is sought a layout for.
+        frames: Candidates.
+        modes: What each of them recomputes, and of which share of the layers.
+    """
+    found: list[Floats] = [np.zeros((0, 0))] * len(frames)
+    for places in _by_precision(job, frames):
+        layouts: list[Layout] = []
+        batches: list[tuple[float, int]] = []
+        of: list[int] = []
+        ends: list[int] = []
+        for place in places:
+            frame = frames[place]
+            for mode, share in modes[place]:
+                of += [len(layouts)] * len(frame.batches)
+                layouts.append(frame.layout(frame.batches[0], mode, share))
+                batches += frame.batches
+            ends.append(len(batches))
+        needed = needed_bytes(group_under(job, layouts[0], batches), layouts, np.array(of))
+        for place, part in zip(places, np.split(needed, ends[:-1]), strict=True):
+            found[place] = part.reshape(len(modes[place]), -1)
+    return found
+
+
+def _by_precision(job: Job, frames: Sequence[Frame]) -> list[list[int]]:
+    """Places of the frames that run in one precision."""
+    precision: dict[int, PrecisionPolicy] = {}
+    alike: dict[PrecisionPolicy, list[int]] = defaultdict(list)
+    for place, frame in enumerate(frames):
+        stage = frame.settings.get("zero_stage", 0)
+        if stage not in precision:
+            precision[stage] = under(job, frame.layout(frame.batches[0], Checkpointing.NONE)).precision
+        alike[precision[stage]].append(place)
+    return [*alike.values()]
 
 
 def _by_layer(layers: int) -> list[tuple[Checkpointing, float]]:
