@@ -2,7 +2,7 @@
 
 * `memo(maxsize)`: work of which the same may be asked again. The least recently used is forgotten.
 * `data`: what ships, read once, and tables that depend on nothing else.
-* `derived`: what follows from one object alone, and is gone when it is.
+* `derived`: what follows from one object, and is gone when it is.
 
 None has a lock of ours, so that no thread waits for another, and a forked child finds none held: two threads
 that ask for the same at once may both work it out. Children keep what their parent knew, which costs them
@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Owner = TypeVar("Owner", bound="Deriving")
 _MOST_DATA = 256
+_MOST_DERIVED = 64
+"""Of one object."""
 _KEPT: dict[str, Any] = {}
 """Every `memo` and `data` by module and name."""
 
@@ -51,20 +53,23 @@ class Deriving:
     _derived: dict[Any, Any]
 
 
-def derived(function: Callable[[Owner], T]) -> Callable[[Owner], T]:
-    """Keep the result of a function of one object with that object."""
+def derived(function: Callable[Concatenate[Owner, P], T]) -> Callable[Concatenate[Owner, P], T]:
+    """Keep what a function of one object (and of few hashable choices) finds with that object."""
 
     @functools.wraps(function)
-    def kept(owner: Owner) -> T:
+    def kept(owner: Owner, /, *args: P.args, **named: P.kwargs) -> T:
+        key = (function, args, *named.items())
         try:
-            found: T = owner._derived[function]  # noqa: SLF001
+            known = owner._derived  # noqa: SLF001
         except AttributeError:
-            object.__setattr__(owner, "_derived", {})
-        except KeyError:
-            pass
-        else:
-            return found
-        return owner._derived.setdefault(function, function(owner))  # type: ignore[no-any-return]  # noqa: SLF001
+            known = {}
+            object.__setattr__(owner, "_derived", known)
+        if key not in known:
+            found = function(owner, *args, **named)
+            if len(known) >= _MOST_DERIVED:
+                known.clear()
+            return known.setdefault(key, found)  # type: ignore[no-any-return]
+        return known[key]  # type: ignore[no-any-return]
 
     return kept
 

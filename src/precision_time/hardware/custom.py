@@ -6,11 +6,11 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ..barrier import check_may_read
+from ..cache import memo
 from ..errors import CatalogError
 from ..io import read_input, write_atomically
 from ..units import GIGA
@@ -166,14 +166,14 @@ def tables_text(tables: Mapping[str, Any]) -> str:
         ) from error
 
 
-@lru_cache(maxsize=16)
+@memo(16)
 def _load(path: Path, _stamp: int) -> Custom:
     from . import custom_schema
 
     return _custom(custom_schema.read(path), path.name)
 
 
-@lru_cache(maxsize=64)
+@memo(64)
 def _of_tables(text: str) -> Custom:
     from . import custom_schema
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
+from ..cache import data
 from ..errors import UnknownNameError
 from ..lazy import LazyTable
 from .device import Device, Fabric
@@ -106,12 +106,12 @@ def known_node_types() -> tuple[NodeType, ...]:
     return tuple(_nodes().values())
 
 
-@lru_cache(maxsize=1)
+@data
 def _file() -> Mapping[str, Any]:
     return load_toml("nodes.toml")
 
 
-@lru_cache(maxsize=1)
+@data
 def _nodes() -> Mapping[str, NodeType]:
     return LazyTable(_file()["node"], _node)
 
@@ -122,7 +122,7 @@ def _node(name: str, row: Mapping[str, Any]) -> NodeType:
     return NodeType(name=name, fabric=fabric, fabric_source=fabric_source, **given)
 
 
-@lru_cache(maxsize=1)
+@data
 def _spellings() -> Mapping[str, str]:
     table = {folded(name): name for name in _nodes()}
     for name, row in _file()["node"].items():
@@ -131,7 +131,7 @@ def _spellings() -> Mapping[str, str]:
     return table
 
 
-@lru_cache(maxsize=1)
+@data
 def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
     rows = _file()["node"].items()
     return tuple((name, re.compile(row["match"])) for name, row in rows if "match" in row)
