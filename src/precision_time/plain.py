@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from .cache import memo
+from .cache import data
 from .errors import ConfigError, shown
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ def from_plain(kind: type[T], given: Any) -> T:
     return found
 
 
-@memo(256)
+@data
 def _fields(kind: Any) -> tuple[tuple[str, _Read, bool], ...]:
     """Name, what reads it, whether it must be there."""
     hints = get_type_hints(kind)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,10 +71,17 @@ def find_node_type(
         device: Only node types with devices of its architecture are taken.
         devices_per_node: Only node types with that many are taken.
     """
+    named = (_nodes()[name] for name in _named(system))
+    return next((node for node in named if _holds(node, device, devices_per_node)), None)
+
+
+def _named(system: str) -> Iterator[str]:
+    """The node types that a description names: by a spelling of its own, then by patterns."""
     exact = _spellings().get(folded(system).removeprefix(_STANDARD))
+    if exact is not None:
+        yield exact
     words = system.lower()
-    named = ([exact] if exact else []) + [name for name, pattern in _patterns() if pattern.search(words)]
-    return next((_nodes()[n] for n in named if _holds(_nodes()[n], device, devices_per_node)), None)
+    yield from (name for name, pattern in _patterns() if pattern.search(words))
 
 
 def _holds(node: NodeType, device: Device | None, devices_per_node: float) -> bool:

@@ -15,7 +15,7 @@ from itertools import groupby
 import numpy as np
 
 from ..arrays import Bools, Ints
-from ..cache import derived, memo
+from ..cache import derived
 from ..workload.blocks import runs_of, split_runs
 from ..workload.graph import Node, OpGraph
 from .autocast import autocast_class
@@ -119,7 +119,7 @@ def columns_under(graph: OpGraph, policy: PrecisionPolicy) -> NodeColumns:
     return _ruled_columns(graph, policy.wide_layers, policy.layers)[0]
 
 
-@memo(128)
+@derived
 def _ruled_columns(
     graph: OpGraph, ends: tuple[int, int], layers: tuple[LayerRule, ...]
 ) -> tuple[NodeColumns, tuple[int, ...]]:
