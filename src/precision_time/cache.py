@@ -1,7 +1,7 @@
 """What is remembered: every cache of the package is one of these, is bounded and cleared with the others.
 
 * `memo(maxsize)`: work of which the same may be asked again. The least recently used is forgotten.
-* `data`: what ships, read once, and tables that depend on nothing else.
+* `data`: what ships or stays as it is while the process runs, read once, and tables that follow from it.
 * `derived`: what follows from one object, and is gone when it is.
 
 None has a lock of ours, so that no thread waits for another, and a forked child finds none held: two threads
@@ -42,7 +42,7 @@ def memo(maxsize: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def data(function: Callable[P, T]) -> Callable[P, T]:
-    """Keep what a function reads of the package's data, by the names that it is given, if any."""
+    """Keep what a function reads of what ships or stays, by the names of ours that it is given, if any."""
     return memo(_MOST_DATA)(function)
 
 
