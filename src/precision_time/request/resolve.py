@@ -268,7 +268,7 @@ def _cluster(
     )
 
 
-@memo(8192)
+@memo(1024)
 def _kept_cluster(given: ClusterResources | str | None, *named: Any) -> Cluster:
     """One object per cluster, so that what is worked out for it is kept.
 

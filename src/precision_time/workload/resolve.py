@@ -150,7 +150,7 @@ class _Training(NamedTuple):
     adapter: Adapter | None
 
 
-@memo(4096)
+@memo(512)
 def _load(
     model: str, seq_len: int | None, image_size: int | None, sizes_json: str, training: _Training
 ) -> Workload:
@@ -354,7 +354,7 @@ def _from_entry(entry: ModelEntry, sizes: Mapping[str, Any], training: _Training
     )
 
 
-@memo(1024)
+@memo(512)
 def _build(builder: str, name: str, config: Any) -> OpGraph:
     return family_builder(builder).build(name, config)
 
