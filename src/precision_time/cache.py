@@ -58,18 +58,18 @@ def derived(function: Callable[Concatenate[Owner, P], T]) -> Callable[Concatenat
 
     @functools.wraps(function)
     def kept(owner: Owner, /, *args: P.args, **named: P.kwargs) -> T:
-        key = (function, args, *named.items())
+        key = (function, args, *named.items()) if named else (function, args)
         try:
-            known = owner._derived  # noqa: SLF001
+            return owner._derived[key]  # type: ignore[no-any-return]  # noqa: SLF001
         except AttributeError:
-            known = {}
-            object.__setattr__(owner, "_derived", known)
-        if key not in known:
-            found = function(owner, *args, **named)
-            if len(known) >= _MOST_DERIVED:
-                known.clear()
-            return known.setdefault(key, found)  # type: ignore[no-any-return]
-        return known[key]  # type: ignore[no-any-return]
+            object.__setattr__(owner, "_derived", {})
+        except KeyError:
+            pass
+        found = function(owner, *args, **named)
+        known = owner._derived  # noqa: SLF001
+        if len(known) >= _MOST_DERIVED:
+            known.clear()
+        return known.setdefault(key, found)  # type: ignore[no-any-return]
 
     return kept
 

@@ -77,6 +77,8 @@ def find_node_type(
 
 def _named(system: str) -> Iterator[str]:
     """The node types that a description names: by a spelling of its own, then by patterns."""
+    if system in _nodes():
+        yield system
     exact = _spellings().get(folded(system).removeprefix(_STANDARD))
     if exact is not None:
         yield exact
