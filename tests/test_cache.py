@@ -9,13 +9,19 @@ import pickle
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import pytest
 
-from precision_time import cache
+from precision_time import cache, predict_time
+from precision_time.errors import PrecisionTimeError
+from precision_time.hardware.catalog import known_device_names
+from precision_time.workload.resolve import model_names
 
 
 @pytest.fixture(autouse=True)
@@ -157,3 +163,34 @@ def test_what_is_derived_of_an_object_is_found_once_and_goes_with_it() -> None:
     del shape
     gc.collect()
     assert left() is None
+
+
+def _kept() -> tuple[int, int]:
+    """Entries of all caches; objects alive that something is derived of, with what is."""
+    gc.collect()
+    alive = [each for each in gc.get_objects() if isinstance(each, cache.Deriving)]
+    return sum(cache.entries().values()), sum(1 + len(getattr(each, "_derived", ())) for each in alive)
+
+
+@pytest.mark.nightly(
+    covered_by="tests/test_cache.py::test_what_is_derived_of_an_object_is_found_once_and_goes_with_it"
+)
+def test_a_process_that_answered_many_jobs_keeps_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After 2,000 different jobs the caches are as full as they get: 8,000 more add little."""
+    monkeypatch.undo()
+    draw = np.random.default_rng(0)
+    axes: list[Sequence[Any]] = [
+        model_names()[::4], known_device_names(), (1, 2, 4, 8, 16, 32, 64),
+        ("fp32", "bf16-mixed", "fp16-mixed"), (1, 2, 4, 8, 16, 32),
+    ]  # fmt: skip
+    kept, asked = [], 0
+    while asked < 10_000:
+        model, device, gpus, precision, batch_size = (axis[int(draw.integers(len(axis)))] for axis in axes)
+        with suppress(PrecisionTimeError):  # a device that lacks the precision, a model that is too large ...
+            predict_time(model, device=device, gpus=gpus, precision=precision, batch_size=batch_size)
+            asked += 1
+            if asked % 2_000 == 0:
+                kept.append(_kept())
+    (entries, derived), (most_entries, most_derived) = kept[0], kept[-1]
+    assert most_entries < 1.2 * entries
+    assert most_derived < 1.2 * derived

@@ -20,7 +20,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Owner = TypeVar("Owner", bound="Deriving")
 _MOST_DATA = 256
-_MOST_DERIVED = 64
+_MOST_DERIVED = 128
 """Of one object."""
 _KEPT: dict[str, Any] = {}
 """Every `memo` and `data` by module and name."""

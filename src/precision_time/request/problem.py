@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from uuid import uuid4
 
 import numpy as np
 
+from ..cache import memo
 from ..cost.job import Job, Jobs
 from ..cost.memory import memory_of, needed_bytes
 from ..cost.stacks import Stack, policy_under
@@ -93,6 +93,6 @@ _ON_HOST = ("parameters", "expert_parameters", "gradients", "master_weights", "o
 """Terms of memory that offloading moves to the host."""
 
 
-@lru_cache(maxsize=8)
+@memo(8)
 def _first_copy(problem: Problem) -> Problem:
     return problem

@@ -3,6 +3,7 @@
 import pickle
 from dataclasses import replace
 
+from precision_time.cache import entries
 from precision_time.request import problem as module
 from precision_time.request.problem import Problem
 
@@ -18,4 +19,4 @@ def test_a_copy_from_another_process_is_replaced_by_the_first_one(small: Problem
 def test_only_the_last_problems_are_kept(small: Problem) -> None:
     for index in range(50):
         replace(small, token=f"problem {index}").here()
-    assert module._first_copy.cache_info().currsize <= 8
+    assert entries()[f"{module.__name__}._first_copy"] <= 8
