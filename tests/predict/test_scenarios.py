@@ -20,7 +20,7 @@ LLM: dict[str, Any] = {"model": "llama3-8b", "device": "H100", "gpus": 8, "preci
 SAID: dict[str, Any] = {
     "stack": "ngc-pytorch", "software": 2023.5, "compiler": "none", "channels_last": True,
     "real_input": False,
-    "zero": 0, "checkpointing": "none", "attention": "flash2",
+    "zero": 0, "checkpointing": "none", "attention": "flash2", "grad_accum": 1,
 }  # fmt: skip
 QUESTIONS = [
     {**CNN, "global_batch_size": 1024},
@@ -48,8 +48,12 @@ def test_scenarios_are_weighted_and_the_own_job_is_first(asked: dict[str, Any]) 
         assert not each.fields.keys() & asked.keys()
         assert each.job.cluster.num_devices == job.cluster.num_devices
         assert each.job.workload is job.workload and each.job.precision == job.precision
+        own = job.layout
+        micro, counts, _ = each.batches(
+            own, np.array([own.micro_batch_size]), np.array([float(own.num_micro_batches)])
+        )
         # The same samples per step, however they are cut.
-        assert each.job.layout.global_batch_size == pytest.approx(job.layout.global_batch_size)
+        assert micro[0] * counts[0] * each.job.layout.dp == pytest.approx(own.global_batch_size)
 
 
 def test_what_is_said_in_full_is_the_predictors_own_answer() -> None:
@@ -82,7 +86,7 @@ def test_many_questions_are_answered_as_each_alone() -> None:
 
 def test_points_are_of_how_a_job_runs() -> None:
     assert STACK not in POINTS
-    assert not {"precision", "length", "adapter", "batch", "optimizer"} & set(POINTS)
+    assert not {"precision", "length", "adapter", "optimizer"} & set(POINTS)
 
 
 def test_one_scenario_has_its_own_interval() -> None:

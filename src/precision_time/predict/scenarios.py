@@ -13,13 +13,13 @@ questions of measured runs whose publisher had no vote (`scripts/questions.py`, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Floats
+from ..arrays import Bools, Floats
 from ..cost.job import Job, Jobs
 from ..diagnostics import Diagnostics
 from ..errors import PrecisionTimeError
@@ -27,12 +27,22 @@ from ..io import packaged_toml
 from ..learn.predictor import Predictor, Times
 from ..learn.priced import price_jobs
 from ..parallel.layout import Checkpointing, Layout
-from ..request.practice import STACK, Practice, Votes, axes_of, practice, question_of
+from ..request.practice import STACK, Votes, at_points, axes_of, practice, question_of, usual_scenarios
 from ..request.practice import scenarios as joint
 from ..request.request import Request
 from ..request.resolve import cluster_of, stack_of
 
-POINTS = ("links", "software", "sharding", "recompute", "compiler", "memory_format", "attention", "input")
+POINTS = (
+    "batch",
+    "links",
+    "software",
+    "sharding",
+    "recompute",
+    "compiler",
+    "memory_format",
+    "attention",
+    "input",
+)
 """Open points besides the stack that scenarios fill in: of how a job runs, not of what it trains."""
 _OF_STACK = frozenset({"stack", "software", "compiler", "channels_last", "attention", "real_input", "loader"})
 _AXES = ("tp", "pp", "cp")
@@ -47,8 +57,26 @@ class Scenario:
     weight: float
     fields: Mapping[str, Any]
     job: Job
-    batch_share: float = 1.0
-    """Its micro batch over that of the request's own job: another layout cuts the same batch otherwise."""
+    micro_batch_size: float | None = None
+    """How it cuts the batch of a replica, where that is a whole number of times in it; None: as the job."""
+
+    def batches(self, own: Layout, micro: Floats, counts: Floats) -> tuple[Floats, Floats, Bools]:
+        """Its micro batches and their number for rows of the request's own job, and whether it has any.
+
+        Args:
+            own: Layout of the own job.
+            micro: Micro batches of the rows, shape (n,).
+            counts: Micro batches of a step, shape (n,).
+        """
+        whole = micro * counts
+        if self.job.layout.dp != own.dp:
+            whole = whole * own.dp / self.job.layout.dp
+            micro, counts = whole, np.ones_like(whole)
+        if self.micro_batch_size is not None:
+            times = whole / self.micro_batch_size
+            cut = (times >= 1.0) & (times == np.round(times))
+            micro, counts = np.where(cut, self.micro_batch_size, micro), np.where(cut, times, counts)
+        return micro, counts, micro >= 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -90,14 +118,19 @@ def scenarios_of(request: Request, job: Job, *, votes: Votes | None = None) -> t
     own = Scenario(weight=1.0, fields={}, job=job)
     if job.workload.method is not None or request.anchors or request.calibration is not None:
         return (own,)
-    found = practice(question_of(request, job.workload, job.cluster), votes)
-    wanted = replace(found, settings={name: _some(found, name) for name in found.settings})
-    if len(found.stacks) == 1 and not any(len(each) > 1 for each in _points(wanted)):
-        return (own,)
+    # The scenarios are those of all batches, so that the rows of a sweep have what each has alone.
+    question = replace(question_of(request, job.workload, job.cluster), samples=None)
     settings = _settings()
+    most = int(settings["most"])
+    if votes is None:
+        found = usual_scenarios(question, POINTS, most)
+    else:
+        found = joint(at_points(practice(question, votes), POINTS), most)
+    if len(found) == 1 and not found[0].fields.keys() - {STACK}:
+        return (own,)
     others = [
         replace(made, weight=weight)
-        for weight, fields in joint(wanted, int(settings["most"]))
+        for weight, fields in found
         if (made := _made(request, job, fields)) is not None
     ]
     total = sum(each.weight for each in others)
@@ -113,15 +146,6 @@ def _settings() -> Mapping[str, Any]:
     return found
 
 
-def _some(of: Practice, stack: str) -> dict[str, Any]:
-    return {name: each for name, each in of.settings[stack].items() if name in POINTS}
-
-
-def _points(of: Practice) -> Iterator[Sequence[Any]]:
-    for points in of.settings.values():
-        yield from points.values()
-
-
 def _made(request: Request, job: Job, fields: Mapping[str, Any]) -> Scenario | None:
     """The job as a scenario runs it; None where it cannot be."""
     changed = request.changed(**{name: value for name, value in fields.items() if name in _OF_STACK})
@@ -135,8 +159,7 @@ def _made(request: Request, job: Job, fields: Mapping[str, Any]) -> Scenario | N
         made = replace(job, cluster=cluster, stack=stack, layout=layout)
     except PrecisionTimeError:
         return None
-    share = layout.micro_batch_size / job.layout.micro_batch_size
-    return Scenario(weight=0.0, fields=fields, job=made, batch_share=share)
+    return Scenario(weight=0.0, fields=fields, job=made, micro_batch_size=fields.get("batch_size"))
 
 
 def _layout(layout: Layout, stack: str, fields: Mapping[str, Any]) -> Layout:
@@ -151,10 +174,9 @@ def _layout(layout: Layout, stack: str, fields: Mapping[str, Any]) -> Layout:
     zero = fields.get("zero", layout.zero_stage)
     if any(getattr(layout, axis) > 1 for axis in _AXES) and not set(_AXES) & set(axes_of(stack)):
         world = layout.world_size
-        micro = layout.micro_batch_size * layout.num_micro_batches * layout.dp / world
         changes |= {
             "dp": world, "tp": 1, "pp": 1, "cp": 1, "virtual_pp": 1, "stage_layers": (),
-            "num_micro_batches": 1, "sequence_parallel": False, "micro_batch_size": micro,
+            "num_micro_batches": 1, "sequence_parallel": False,
         }  # fmt: skip
         zero = max(zero, 3)
     changes["zero_stage"] = min(zero, 1) if changes.get("pp", layout.pp) > 1 else zero
@@ -190,14 +212,15 @@ def widened(
     weights = np.zeros((len(jobs), width))
     start = 0
     rows_of = [np.flatnonzero(jobs.group == group) for group in range(len(groups))]
-    for rows, members in zip(rows_of, groups, strict=True):
+    for group, (rows, members) in enumerate(zip(rows_of, groups, strict=True)):
         weights[rows, : len(members)] = [each.weight for each in members]
         for number, each in enumerate(members[1:], 1):
-            sizes = jobs.micro_batch_size[rows] * each.batch_share
-            can = sizes >= 1.0
+            micro, counts, can = each.batches(
+                jobs.shared[group].layout, jobs.micro_batch_size[rows], jobs.num_micro_batches[rows]
+            )
             weights[rows[~can], number] = 0.0
             if can.any():
-                tables.append(Jobs.at(each.job, sizes[can]))
+                tables.append(Jobs.at(each.job, micro[can], counts[can]))
                 place[rows[can], number] = start + np.arange(int(can.sum()))
                 start += int(can.sum())
     filled = price_jobs(Jobs.together(tables)) if tables else None

@@ -14,10 +14,10 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from ..cache import data, memo
 from ..cost.constants import constants
 from ..cost.stacks import StackProfile, get_stack_profile, usual_profile
 from ..errors import ConfigError
@@ -43,7 +43,7 @@ _WIDER = 2
 """Times as many combinations are followed as scenarios are asked for."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Question:
     """What of a question decides its practice."""
 
@@ -79,6 +79,17 @@ class Question:
     """Whether tensor, pipeline or context degrees are said."""
     given: frozenset[str] = frozenset()
     """Request fields that are said, those of the layout among them."""
+
+    def _key(self) -> tuple[Any, ...]:
+        own = tuple(getattr(self, name) for name in self.__dataclass_fields__ if name != "device")
+        device = self.device
+        return (device.name, device.arch, device.vendor, device.memory_bytes, device.release_year, *own)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Question) and other._key() == self._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,6 +189,27 @@ def scenarios(of: Practice, most: int = 32) -> tuple[JointHabits, ...]:
     total = usual.weight + sum(each.weight for each in kept)
     ranked = sorted(kept, key=lambda each: -each.weight)
     return tuple(JointHabits(each.weight / total, each.fields) for each in (usual, *ranked))
+
+
+@memo(256)
+def usual_scenarios(question: Question, points: tuple[str, ...], most: int) -> tuple[Scenario, ...]:
+    """`scenarios` of a question by the votes that ship, in its stack and some of its points alone.
+
+    Args:
+        question: What is asked.
+        points: Open points that scenarios fill in.
+        most: Scenarios at most.
+    """
+    return scenarios(at_points(practice(question), points), most)
+
+
+def at_points(of: Practice, points: Sequence[str]) -> Practice:
+    """The practice of the stack and of some of the points alone."""
+    settings = {
+        stack: {name: each for name, each in found.items() if name in points}
+        for stack, found in of.settings.items()
+    }
+    return replace(of, settings=settings)
 
 
 def question_of(request: RequestFields, workload: Workload, cluster: Cluster) -> Question:
@@ -615,7 +647,7 @@ def _points() -> Mapping[str, tuple[str, ...]]:
     return {name: tuple(fields) for name, fields in table.items()}
 
 
-@cache
+@data
 def shipped_votes() -> Votes:
     """The votes of counted.toml and recipes.toml."""
     stacks: list[Vote] = []
