@@ -167,7 +167,7 @@ class Answered:
 
 
 def answered(
-    asked: Sequence[Asked], step_s: Floats, low: Floats, high: Floats, *, widening: float | None
+    asked: Sequence[Asked], step_s: Floats, low: Floats, high: Floats, *, spread: float | None
 ) -> dict[str, Answered]:
     """The answers by level, from the times of all jobs and the factors of their intervals."""
     found = {}
@@ -182,7 +182,7 @@ def answered(
         times = step_s[place]
         mixed = mixture(
             times, times * low[place], times * high[place], weights, np.full(len(some), COVERAGE),
-            widening=widening,
+            spread=spread,
         )  # fmt: skip
         found[level] = Answered(
             sources=[source_name(each.row) for each in some],
@@ -230,22 +230,22 @@ def main() -> None:
     )
     parser.add_argument("--rows", type=int, default=ROWS, help="rows of every source")
     parser.add_argument(
-        "--widening", type=float, action="append", help="print scores with other factors; write nothing"
+        "--spread", type=float, action="append", help="print the scores with another one; write nothing"
     )
     options = parser.parse_args()
     rows = [row for row in load_corpus() if row.usable]
     asked, jobs, refused = asked_of(rows, drawn(rows, options.rows))
     found = list(predicted(rows, asked, jobs))
-    for widening in options.widening or ():
+    for spread in options.spread or ():
         for protocol, *times in found:
-            for level, each in answered(asked, *times, widening=widening).items():
-                print(widening, protocol, level, *(f"{value:.0f}" for value in each.scores()))
-    if options.widening:
+            for level, each in answered(asked, *times, spread=spread).items():
+                print(spread, protocol, level, *(f"{value:.0f}" for value in each.scores()))
+    if options.spread:
         return
     table = [
         (level, PROTOCOLS[protocol].title, len(each.measured_s), *each.scores())
         for protocol, *times in found
-        for level, each in answered(asked, *times, widening=None).items()
+        for level, each in answered(asked, *times, spread=None).items()
     ]
     table.sort(key=lambda row: [*LEVELS].index(str(row[0])))
     _write(table, refused, options.rows)

@@ -7,8 +7,9 @@ in one table and make a mixture of distributions: every scenario is as uncertain
 The answer is the median of the mixture, which has the least expected log error, and its interval holds the
 share asked for. A request that leaves nothing open has one scenario: itself.
 
-Of a mixture, what lies beyond the predictor's own interval is widened by a factor that was fitted to
-questions of measured runs whose publisher had no vote (`scripts/questions.py`, `data/scenarios.toml`).
+In a mixture of several, each is wider than alone, by a factor that was fitted to questions of measured runs
+whose publisher had no vote (`scripts/questions.py`, `data/scenarios.toml`): practice is more than what was
+counted.
 """
 
 from __future__ import annotations
@@ -32,17 +33,7 @@ from ..request.practice import scenarios as joint
 from ..request.request import Request
 from ..request.resolve import cluster_of, stack_of
 
-POINTS = (
-    "batch",
-    "links",
-    "software",
-    "sharding",
-    "recompute",
-    "compiler",
-    "memory_format",
-    "attention",
-    "input",
-)
+POINTS = ("links", "software", "sharding", "recompute", "compiler", "memory_format", "attention", "input")
 """Open points besides the stack that scenarios fill in: of how a job runs, not of what it trains."""
 _OF_STACK = frozenset({"stack", "software", "compiler", "channels_last", "attention", "real_input", "loader"})
 _AXES = ("tp", "pp", "cp")
@@ -121,11 +112,12 @@ def scenarios_of(request: Request, job: Job, *, votes: Votes | None = None) -> t
     # The scenarios are those of all batches, so that the rows of a sweep have what each has alone.
     question = replace(question_of(request, job.workload, job.cluster), samples=None)
     settings = _settings()
+    points = (*POINTS, *(["batch"] if question.family in settings["cut_families"] else ()))
     most = int(settings["most"])
     if votes is None:
-        found = usual_scenarios(question, POINTS, most)
+        found = usual_scenarios(question, points, most)
     else:
-        found = joint(at_points(practice(question, votes), POINTS), most)
+        found = joint(at_points(practice(question, votes), points), most)
     if len(found) == 1 and not found[0].fields.keys() - {STACK}:
         return (own,)
     others = [
@@ -241,12 +233,17 @@ def widened(
     step_s, low_s, high_s = columns
     weights /= _sum(weights)[:, None]
     mixed = mixture(step_s, low_s, high_s, weights, coverage)
-    ratio = mixed[0] / times.step_time_s
-    spread = replace(
-        times, step_time_s=mixed[0], low_s=mixed[1], high_s=mixed[2], exposed_s=times.exposed_s * ratio
+    least_s = times.jobs.least_s  # however it is run
+    step_time_s = np.maximum(mixed[0], least_s)
+    answered = replace(
+        times,
+        step_time_s=step_time_s,
+        low_s=np.maximum(mixed[1], least_s),
+        high_s=np.maximum(mixed[2], least_s),
+        exposed_s=times.exposed_s * (step_time_s / times.step_time_s),
     )
     fields = [[each.fields for each in members] for members in groups]
-    return spread, Scenarios(weights=weights, fields=fields, step_time_s=step_s)
+    return answered, Scenarios(weights=weights, fields=fields, step_time_s=step_s)
 
 
 def mixture(
@@ -256,7 +253,7 @@ def mixture(
     weights: Floats,
     coverage: Floats,
     *,
-    widening: float | None = None,
+    spread: float | None = None,
 ) -> tuple[Floats, Floats, Floats]:
     """Median and interval of mixtures, shape (n,) each.
 
@@ -268,12 +265,14 @@ def mixture(
         high_s: Upper bounds.
         weights: Of a row together 1.
         coverage: Of all of these intervals, shape (n,).
-        widening: Of what lies beyond the own interval; None for that of data/scenarios.toml.
+        spread: Width of a scenario among several over its width alone; None for that of data/scenarios.toml.
     """
     tail = np.log((1.0 + coverage) / (1.0 - np.minimum(coverage, 1.0 - 1e-9)))
+    factor = float(_settings()["spread"]) if spread is None else spread
+    wider = np.where((weights > 0.0).sum(axis=1) > 1, factor, 1.0)[:, None] / tail[:, None]
     center = np.log(step_s)
-    below = np.maximum((center - np.log(low_s)) / tail[:, None], 1e-9)
-    above = np.maximum((np.log(high_s) - center) / tail[:, None], 1e-9)
+    below = np.maximum((center - np.log(low_s)) * wider, 1e-9)
+    above = np.maximum((np.log(high_s) - center) * wider, 1e-9)
     reach = 40.0
     first, last = (center - reach * below).min(axis=1), (center + reach * above).max(axis=1)
 
@@ -288,14 +287,9 @@ def mixture(
         found: Floats = 0.5 * (low + high)
         return found
 
-    median = quantile(np.full(len(step_s), 0.5))
-    factor = float(_settings()["widening"]) if widening is None else widening
-    bounds = []
-    for side, own in ((-1.0, below[:, 0]), (1.0, above[:, 0])):
-        far = side * (quantile(0.5 + 0.5 * side * coverage) - median)
-        own_far = own * tail
-        bounds.append(median + side * (far + (factor - 1.0) * np.maximum(far - own_far, 0.0)))
-    return np.exp(median), np.exp(bounds[0]), np.exp(bounds[1])
+    shares = (np.full(len(step_s), 0.5), 0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage)
+    median, lower, upper = (np.exp(quantile(share)) for share in shares)
+    return median, lower, upper
 
 
 def _between(values: Floats, weights: Floats, labels: Sequence[str]) -> float:

@@ -192,7 +192,7 @@ def scenarios(of: Practice, most: int = 32) -> tuple[JointHabits, ...]:
 
 
 @memo(256)
-def usual_scenarios(question: Question, points: tuple[str, ...], most: int) -> tuple[Scenario, ...]:
+def usual_scenarios(question: Question, points: tuple[str, ...], most: int) -> tuple[JointHabits, ...]:
     """`scenarios` of a question by the votes that ship, in its stack and some of its points alone.
 
     Args:
