@@ -36,7 +36,7 @@ def shown() -> dict[str, str]:
     context = typer.Context(load_command("predict"), info_name="predict")
     return {
         flag: str(parameter.get_help_record(context))
-        for parameter in load_command("predict").params
+        for parameter in load_command("predict", every_option=True).params
         for flag in (*parameter.opts, *parameter.secondary_opts)
     }
 
@@ -63,7 +63,17 @@ def test_the_command_has_no_other_options(shown: dict[str, str]) -> None:
     assert (
         shown.keys() - negated - of_fields
         == {
-            *("--jobs", "--sort", "--baseline", "--plot", "--memory-timeline", "--emit", "--out", "-o"),
+            *(
+                "--jobs",
+                "--sort",
+                "--baseline",
+                "--plot",
+                "--memory-timeline",
+                "--emit",
+                "--out",
+                "-o",
+                "--set",
+            ),
             *("--brief", "--why", "--json", "--help", "-h", "model"),
         }
         & shown.keys()
@@ -124,7 +134,8 @@ def test_a_new_field_is_a_new_option_and_a_new_argument(
         return options
 
     app = typer.Typer()
-    app.command()(command)
+    app.command()(command.with_every_option())  # type: ignore[attr-defined]
+    assert "brand_new" in command.fields()  # type: ignore[attr-defined]
     (option,) = [each for each in typer.main.get_command(app).params if each.name == "brand_new"]
     assert option.opts == ["--brand-new", "-k"]
     assert option.help == "Of a kind nobody has seen. Default: seven."  # type: ignore[attr-defined]

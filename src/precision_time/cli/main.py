@@ -8,7 +8,7 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
@@ -216,20 +216,39 @@ class OneCommand(typer.core.TyperCommand):
         return [_as_given(item) for item in super().get_params(ctx)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The arguments as usual; an option that is not there says what stands in its place.
+        """The arguments as usual, fields of the job that are no options by --set.
+
+        An option that is not there says what stands in its place.
 
         Raises:
-            ConfigError: If the option has another name here.
+            ConfigError: If the option has another name here, or --set names no field.
         """
+        fields = getattr(self.callback, "fields", None)
         try:
             with _printable_errors():
-                return super().parse_args(ctx, args)
+                if fields is None or ctx.resilient_parsing:
+                    return super().parse_args(ctx, args)
+                return self._parse_fields(ctx, args, fields)
         except Exception as error:
             given = getattr(error, "option_name", "")  # of the parser's NoSuchOption
             ours = other_options().get(str(given).lower().replace("_", "-"))
-            if ours is None or ours.split()[0] not in {flag for item in self.params for flag in item.opts}:
+            flags = {flag for item in self.params for flag in item.opts}
+            if ours is None or (ours.split()[0] not in flags and "--set" not in flags):
                 raise
             raise ConfigError(f"No such option: {given}. To fix: {ours}.") from None
+
+    def _parse_fields(self, ctx: Any, args: list[str], fields: Callable[[], Any]) -> list[str]:
+        from .settings import as_settings
+
+        takes_value = {
+            flag: not item.is_flag
+            for item in self.get_params(ctx)
+            if item.param_type_name == "option"
+            for flag in (*item.opts, *item.secondary_opts)
+        }
+        if any(word.startswith("--") and word.partition("=")[0] not in takes_value for word in args):
+            args = as_settings(args, fields(), takes_value)
+        return super().parse_args(ctx, args)
 
 
 @contextlib.contextmanager
@@ -272,28 +291,39 @@ def _summary(found: Command | _Tree) -> str:
     return found.summary if isinstance(found, Command) else ", ".join(found) + "."
 
 
-def load_command(name: str) -> Any:
+_COMPLETION = "_PRECISION_TIME_COMPLETE"
+"""Variable in which a shell asks what completes a word: also the options that the help does not show."""
+
+
+def load_command(name: str, *, every_option: bool = False) -> Any:
     """The command of a first word.
+
+    Args:
+        name: The word.
+        every_option: Whether every field of the job is an option, rather than those that the help shows.
 
     Raises:
         KeyError: If there is none.
     """
-    return loaded_command(name, COMMANDS[name] if name in COMMANDS else _tree()[name])
+    found = COMMANDS[name] if name in COMMANDS else _tree()[name]
+    return loaded_command(name, found, every_option=every_option)
 
 
-def loaded_command(name: str, found: Command | _Tree) -> Any:
+def loaded_command(name: str, found: Command | _Tree, *, every_option: bool = False) -> Any:
     """A command with its code, or a group of those below a word."""
     if isinstance(found, Command):
-        return _command(found)
+        return _command(found, every_option=every_option or _COMPLETION in os.environ)
     group = Commands(name=name, no_args_is_help=True, help=_summary(found), context_settings=_SETTINGS)
     group.words = found
     return group
 
 
 @cache
-def _command(place: Command) -> Any:
+def _command(place: Command, *, every_option: bool) -> Any:
     module = import_module(place.module)
     found = getattr(module, place.attribute)
+    if every_option and hasattr(found, "with_every_option"):
+        found = found.with_every_option()
     if isinstance(found, typer.Typer):
         return typer.main.get_command(found)
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_SETTINGS)
@@ -323,6 +353,28 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings=_SETTINGS,
 )
+
+
+def every_command(*, every_option: bool = False) -> Iterator[tuple[str, Any]]:
+    """Every command that is no group: what one types after the program's name, and the command.
+
+    Args:
+        every_option: Whether every field of a job is an option of it, rather than those that the help shows.
+    """
+
+    def below(words: str, found: Command | _Tree) -> Iterator[tuple[str, Any]]:
+        if isinstance(found, Command):
+            command = loaded_command(words, found, every_option=every_option)
+            if not hasattr(command, "list_commands"):
+                yield words, command
+            for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
+                yield f"{words} {name}", command.get_command(None, name)
+        else:
+            for name, inner in found.items():
+                yield from below(f"{words} {name}", inner)
+
+    for name, found in _tree().items():
+        yield from below(name, found)
 
 
 def command_paths() -> list[str]:

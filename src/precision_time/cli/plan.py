@@ -32,7 +32,7 @@ Examples:
 """
 
 
-@request_options(only=PLANNED_FIELDS, several=True, also=RUN_FIELDS, section="The whole run")
+@request_options(only=PLANNED_FIELDS, several=True, also=lambda: RUN_FIELDS)
 def plan(
     model: ModelArgument,
     *,

@@ -24,7 +24,7 @@ Examples:
 """
 
 
-@request_options(also=RunOptions.model_fields, section="The whole run")
+@request_options(also=lambda: RunOptions.model_fields)
 def run(
     model: ModelArgument,
     *,

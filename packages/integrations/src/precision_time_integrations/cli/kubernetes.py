@@ -52,7 +52,7 @@ def _group() -> None:
 
 
 @app.command(epilog=_ANNOTATE)
-@request_options(also=RunOptions.model_fields, section="The whole run")
+@request_options(also=lambda: RunOptions.model_fields, shown=())
 def annotate(
     files: Annotated[
         list[Path],

@@ -33,7 +33,7 @@ _NEVER_LOGGED = 1
 """Exit code where the log has no step."""
 
 
-@request_options(section="The job")
+@request_options(shown=())
 def watch(
     log: Annotated[
         str, typer.Argument(metavar="LOG", help="The log, or - for standard input.", show_default=False)
