@@ -10,7 +10,7 @@ import pytest
 
 def test_a_table_as_text_json_and_markdown(cli, tmp_path: Path) -> None:
     page = tmp_path / "report.md"
-    words = ("report", "--only", "t1", "--sample", "200", "--markdown", str(page))
+    words = ("papers", "report", "--only", "t1", "--sample", "200", "--markdown", str(page))
     answer = cli(*words)
     assert answer.code == 0
     assert "T1 Precision spread" in answer.out
@@ -34,6 +34,6 @@ def test_a_table_as_text_json_and_markdown(cli, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_options_are_refused(cli, words: list[str], message: str) -> None:
-    answer = cli("report", *words)
+    answer = cli("papers", "report", *words)
     assert (answer.code, answer.out) == (2, "")
     assert message in answer.err

@@ -30,6 +30,7 @@ FIELDS = {name: info for name, info in request_fields() if info.option and name 
         ("-- --lora-rank 8", ["--", "--lora-rank", "8"]),
         ("--json --lora-rank 8", ["--json", "--set", "lora_rank=8"]),
         ("--no-such 8", ["--no-such", "8"]),
+        ("-b 16 -g8 -", ["--set", "batch_size=16", "--set", "gpus=8", "-"]),
         ("--packing=yes", ["--packing=yes"]),
     ],
 )

@@ -113,7 +113,7 @@ ModelArgument = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A known name (`precision-time models`), a timm or Hugging Face name, net.py:function or "
+        help="A known name (`precision-time list models`), a timm or Hugging Face name, net.py:function or "
         "module:function (the file is run), a config.json, an .onnx or .pt2 file, or a job file (.yaml, "
         ".toml, .json).",
         autocompletion=complete_model,

@@ -115,7 +115,7 @@ def plan(
     prices: Annotated[
         Path | None,
         typer.Option(
-            "--prices", help="Your prices in the place of those that ship (`precision-time prices`)."
+            "--prices", help="Your prices in the place of those that ship (`precision-time list prices`)."
         ),
     ] = None,
     any_network: Annotated[

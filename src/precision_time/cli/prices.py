@@ -1,4 +1,4 @@
-"""`precision-time prices`: what an hour of a device costs, where, since when, and who says so."""
+"""`precision-time list prices`: what an hour of a device costs, where, since when, and who says so."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  precision-time prices
-  precision-time prices H100 --cloud aws,gcp --market spot
-  precision-time prices A100-SXM4-80GB --gpus 12 --cheapest --currency EUR=0.92
-  precision-time prices --regions
-  precision-time prices import skypilot-catalog/catalogs/v8 --date 2025-11-01 --out prices.csv
-  precision-time prices H100 --prices prices.csv
+  precision-time list prices
+  precision-time list prices H100 --cloud aws,gcp --market spot
+  precision-time list prices A100-SXM4-80GB --gpus 12 --cheapest --currency EUR=0.92
+  precision-time list prices --regions
+  precision-time list prices import skypilot-catalog/catalogs/v8 --date 2025-11-01 --out prices.csv
+  precision-time list prices H100 --prices prices.csv
 """
 _MOST_TEXT = 40
 
@@ -156,7 +156,7 @@ def _import(
 
     if len(rest) != 1 or out is None:
         raise ConfigError(
-            "`prices import` takes one folder or file and --out. To fix: precision-time prices import "
+            "`prices import` takes one folder or file and --out. To fix: precision-time list prices import "
             "catalogs/v8 --out prices.csv."
         )
     read = read_prices(Path(rest[0]), cloud=cloud, date=date)
@@ -219,7 +219,7 @@ def _refuse(what: list[str] | None, found: Sequence[Offer], market: Market) -> N
     )
     raise ConfigError(
         f"No {market.value} price {named} is known ({len(found)} offers). To fix: {fix}, or give a file of "
-        "--prices (`precision-time prices --csv` shows its columns)."
+        "--prices (`precision-time list prices --csv` shows its columns)."
     )
 
 
@@ -268,7 +268,7 @@ def _notes(ranked: Sequence[Offer], top: int, age: day | None) -> None:
         message("* without the host, which is paid beside it.")
     said = f"Prices are of {dates[0]}" + (f" to {dates[-1]}" if len(dates) > 1 else "")
     old = "" if age is None else f", {_months(dates[0], age)} months old at most"
-    message(f"{said}{old}: lists change. `precision-time prices import` reads a newer one.")
+    message(f"{said}{old}: lists change. `precision-time list prices import` reads a newer one.")
 
 
 def _day(text: str) -> day:

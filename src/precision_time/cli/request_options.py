@@ -27,7 +27,8 @@ from .options import COMPLETIONS, complete_words
 from .settings import PREFIX, SETTINGS, flags_of, settings_of
 
 _SEVERAL_PRECISIONS = "Precision, several separated by commas, or all that the device can do."
-_SHOWN_TYPES = {int: "INTEGER", float: "NUMBER", Path: "FILE"}
+SHOWN_TYPES = {int: "INTEGER", float: "NUMBER", Path: "FILE"}
+"""How a type is called where a field does not say."""
 SHOWN = frozenset(
     {
         *("device", "gpus", "nodes", "precision", "batch_size", "global_batch_size", "seq_len", "image_size"),
@@ -103,7 +104,8 @@ def request_options(
         }  # fmt: skip
         asked.fields = fields  # type: ignore[attr-defined]
         asked.with_every_option = with_every_option  # type: ignore[attr-defined]
-        return _sign(asked, with_options(usual, _set_option()))
+        further = [] if kept and kept <= as_options else [_set_option()]
+        return _sign(asked, with_options(usual, *further))
 
     return decorate
 
@@ -299,7 +301,7 @@ def _parameter(name: str, info: Field, option: Option, *, several: bool, section
     kind = plain_type(info.annotation)
     precisions = several and name == "precision"
     text = _SEVERAL_PRECISIONS if precisions else option.help
-    default = option.default or _shown(info.default)
+    default = option.default or shown_default(info.default)
     choices = choices_of(info.annotation)
     shown: dict[str, Any] = {
         "help": f"{text} Default: {default}." if default else text,
@@ -314,7 +316,7 @@ def _parameter(name: str, info: Field, option: Option, *, several: bool, section
         # Text, whatever the type: the request checks it, with the same words as for a job file.
         typed = list[str] | None if kind in (dict, list) else str | None
         declared = flags_of(name, option)
-        shown["metavar"] = option.metavar or "|".join(choices) or _SHOWN_TYPES.get(kind, "TEXT")
+        shown["metavar"] = option.metavar or "|".join(choices) or SHOWN_TYPES.get(kind, "TEXT")
         if precisions:
             shown["metavar"] = "P[,P2...]|all"
         if option.complete or choices:
@@ -327,7 +329,8 @@ def _parameter(name: str, info: Field, option: Option, *, several: bool, section
     )
 
 
-def _shown(default: Any) -> str:
+def shown_default(default: Any) -> str:
+    """A default value in the words of the command line; empty where it says nothing."""
     if default is None or default in ("", {}, []) or isinstance(default, bool):
         return ""
     return str(default.value if isinstance(default, Enum) else default)

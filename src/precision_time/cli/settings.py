@@ -41,9 +41,11 @@ def as_settings(
     found, rest = [], iter(words)
     for word in rest:
         flag, equals, text = word.partition("=")
+        if not word.startswith(PREFIX) and len(word) > len("-b") and word not in takes_value:
+            flag, equals, text = word[:2], word[:1], word[2:]  # -b256
         if word == "--":
             found += [word, *rest]
-        elif flag in takes_value or not word.startswith(PREFIX):
+        elif flag in takes_value or not word.startswith("-"):
             found.append(word)
             if takes_value.get(word):  # the word behind is its value, whatever it looks like
                 found += [value for value in (next(rest, None),) if value is not None]

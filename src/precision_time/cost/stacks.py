@@ -351,7 +351,7 @@ def get_stack_profile(name: str) -> StackProfile:
             kind="stack",
             name=name,
             known=profiles,
-            hint="All stacks: precision-time stacks.",
+            hint="All stacks: precision-time list stacks.",
         )
     return profiles[name]
 

@@ -94,7 +94,7 @@ class PrecisionPolicy:
     static_scaling: bool = False
     """The loss scale is fixed: gradients are unscaled, nobody waits to hear whether they overflowed."""
     summary: str = ""
-    """One sentence for `precision-time precisions`."""
+    """One sentence for `precision-time list precisions`."""
 
     @property
     def ruled(self) -> bool:

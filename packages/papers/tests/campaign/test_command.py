@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from precision_time.cli.main import app
 from precision_time.corpus.schema import OPTION_COLUMNS
 from precision_time.errors import ConfigError, CorpusError
 from precision_time_integrations.measure.precisions import DATA
 from precision_time_integrations.measure.report import TrialReport
 from precision_time_integrations.measure.result import COLUMNS, TrialResult, read_results_csv
 from precision_time_integrations.measure.store import CampaignStore, read_store
-from precision_time_papers.cli.campaign import app
 
 
 def call(*words: str) -> Result:
-    return CliRunner().invoke(app, list(words))
+    return CliRunner().invoke(app, ["papers", "campaign", *words])
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`precision-time campaign`: profile training jobs on a Ray cluster, trial after trial."""
+"""`precision-time papers campaign`: profile training jobs on a Ray cluster, trial after trial."""
 
 from __future__ import annotations
 
@@ -22,28 +22,19 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  precision-time campaign run campaign.yaml --store points.sqlite
-  precision-time campaign run --models cnn,transformer --workers 1,2 --fractions 0.25,0.5,1 --budget 10m
-  precision-time campaign run campaign.yaml --address 10.0.0.1:6379
-  precision-time campaign show points.sqlite
-  precision-time campaign export points.sqlite --csv points.csv
+  precision-time papers campaign run campaign.yaml --store points.sqlite
+  precision-time papers campaign run --models cnn,transformer --workers 1,2 --fractions 0.25,1 --budget 10m
+  precision-time papers campaign run campaign.yaml --address 10.0.0.1:6379
+  precision-time papers campaign show points.sqlite
+  precision-time papers campaign export points.sqlite --csv points.csv
 """
 STORE = Path("campaign.sqlite")
-
-app = typer.Typer(
-    name="campaign",
-    help="Profile training jobs on a Ray cluster.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    epilog=EXAMPLES,
-)
 
 StoreArgument = Annotated[
     Path, typer.Argument(metavar="STORE", help="Store of a campaign, or its CSV.", show_default=False)
 ]
 
 
-@app.command(epilog=EXAMPLES)
 def run(
     file: Annotated[
         Path | None, typer.Argument(metavar="[FILE]", help="Campaign file (YAML); or give options.")
@@ -205,7 +196,6 @@ def _list(campaign: Campaign, json_output: bool) -> None:
     write_rows(f"{len(rows)} trials of {campaign.name}", ("trial", ">steps"), rows)
 
 
-@app.command(epilog=EXAMPLES)
 def show(store: StoreArgument, *, json_output: JsonOption = False) -> None:
     """Show the results in a store."""
     from precision_time_integrations.measure.store import read_store
@@ -242,7 +232,6 @@ def _time(seconds: float | None) -> str:
     return "" if seconds is None else format_duration(seconds)
 
 
-@app.command(epilog=EXAMPLES)
 def export(
     store: StoreArgument,
     *,

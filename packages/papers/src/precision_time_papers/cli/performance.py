@@ -1,4 +1,4 @@
-"""`precision-time performance-models` and `performance-predict`: models of your own measured points."""
+"""`precision-time papers performance learn` and `performance-predict`: models of your own measured points."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 MODELS_EXAMPLES = """\b
 Examples:
-  precision-time performance-models study.yaml
-  precision-time performance-models study.yaml --csv points.csv --out resnet.ptm --plots plots
-  precision-time performance-models study.yaml --json
+  precision-time papers performance learn study.yaml
+  precision-time papers performance learn study.yaml --csv points.csv --out resnet.ptm --plots plots
+  precision-time papers performance learn study.yaml --json
 """
 
 PREDICT_EXAMPLES = """\b
 Examples:
-  precision-time performance-predict resnet.ptm --set num_workers=8 --set batch_per_worker=64
-  precision-time performance-predict resnet.ptm --csv rows.csv --json --strict
-  precision-time performance-predict resnet.ptm --set batch_per_worker=64 --workers 1..16 --deadline 2h
+  precision-time papers performance predict resnet.ptm --set num_workers=8 --set batch_per_worker=64
+  precision-time papers performance predict resnet.ptm --csv rows.csv --json --strict
+  precision-time papers performance predict resnet.ptm --set batch_per_worker=64 --workers 1..16 --deadline 2h
 """
 
 
@@ -120,7 +120,7 @@ def performance_predict(
     ] = False,
     json_output: JsonOption = False,
 ) -> None:
-    """Predict with a model of `performance-models`.
+    """Predict with a model of `papers performance learn`.
 
     Every answer has an interval, from points that were held out of the fit. What the model cannot have
     learned is flagged, with the reason: too few points, a step that no column explains, far beyond the

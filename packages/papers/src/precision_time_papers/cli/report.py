@@ -1,4 +1,4 @@
-"""`precision-time report` and `compare-predictors`: errors on unseen runs, ours and those of the papers."""
+"""`precision-time papers report` and `papers compare`: errors on unseen runs, ours and the papers'."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 REPORT_EXAMPLES = """\b
 Examples:
-  precision-time report --quick
-  precision-time report --only T1,T5 --seeds 5
-  precision-time report --markdown accuracy.md --html accuracy.html
-  precision-time report --only T5 --sample 4000 --folds 2 --against baseline.json
+  precision-time papers report --quick
+  precision-time papers report --only T1,T5 --seeds 5
+  precision-time papers report --markdown accuracy.md --html accuracy.html
+  precision-time papers report --only T5 --sample 4000 --folds 2 --against baseline.json
 """
 COMPARISON_EXAMPLES = """\b
 Examples:
-  precision-time compare-predictors --quick
-  precision-time compare-predictors --only ours,predictddl,ernest-pooled --seeds 3
-  precision-time compare-predictors --markdown predictors.md
-  precision-time compare-predictors --quick --json
+  precision-time papers compare --quick
+  precision-time papers compare --only ours,predictddl,ernest-pooled --seeds 3
+  precision-time papers compare --markdown predictors.md
+  precision-time papers compare --quick --json
 """
 
 _SeedsOption = Annotated[

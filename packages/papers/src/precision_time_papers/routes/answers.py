@@ -297,7 +297,8 @@ def _how(wanted: str) -> str:
     if not _has_predictors(wanted):
         return "the dataset is of no type that predictors are trained for"
     return (
-        "this service trains no predictor on a request. To fix: measure runs, `precision-time predictddl "
+        "this service trains no predictor on a request. To fix: measure runs, `precision-time papers "
+        "predictddl "
         f"train {wanted} --csv RUNS` where the service runs, or let the operator switch it on "
         "(--train-predictddl)"
     )

@@ -59,7 +59,8 @@ _REQUEST_SCHEMA = {
         "version": {"type": "integer", "minimum": 1},
         "name": {"type": "string"},
     },
-    "description": "A line of the batch file of `precision-time predictddl batch`: fields of a job that is "
+    "description": "A line of the batch file of `precision-time papers predictddl batch`: fields of a "
+    "job that is "
     "data parallel, and those of PredictDDL.",
 }
 _BODY_SCHEMA = {
