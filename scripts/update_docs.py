@@ -64,9 +64,9 @@ PICTURE_COLUMNS = 112
 PLOTS = {
     "plan-resnet50.svg": "precision-time plan resnet50 --epochs 90 --deadline 12h --max-gpus 16",
     "run-bert.svg": "precision-time predict run.yaml",
-    "plan-queue.svg": "precision-time schedule queue.yaml --cluster queue-cluster.yaml",
+    "plan-queue.svg": "precision-time schedule queue.yaml --inventory queue-cluster.yaml",
 }
-"""Pictures of docs/images that a command writes with --plot. They are not compared: matplotlib draws them."""
+"""Pictures of docs/images that a command writes with --out. They are not compared: matplotlib draws them."""
 
 
 def pages() -> list[Path]:
@@ -417,7 +417,7 @@ def draw_plots() -> None:
     """Write the pictures that commands draw with matplotlib."""
     for name, command in PLOTS.items():
         with sandbox() as folder:
-            output_of([*_words_of(command), "--plot", name])
+            output_of([*_words_of(command), "--out", name])
             (DOCS / "images" / name).write_bytes((folder / name).read_bytes())
 
 

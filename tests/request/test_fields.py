@@ -12,6 +12,7 @@ import typer
 from precision_time import compare_precisions, find_layouts, predict_time
 from precision_time.cli.main import load_command
 from precision_time.cli.request_options import request_options
+from precision_time.planning.run.schema import RunOptions
 from precision_time.predict.explain import explain
 from precision_time.request.fields import Count, Option
 from precision_time.request.schema import LayoutOptions, RequestFields, request_fields
@@ -59,6 +60,7 @@ def test_the_command_shows_every_field_and_its_help(shown: dict[str, str], name:
 
 def test_the_command_has_no_other_options(shown: dict[str, str]) -> None:
     of_fields = {flag for name in FIELDS.keys() - PYTHON_ONLY for flag in flags_of(name)}
+    of_fields |= {f"--{name.replace('_', '-')}" for name in RunOptions.model_fields}
     negated = {flag for flag in shown if flag.startswith("--no-")}
     assert (
         shown.keys() - negated - of_fields
@@ -67,12 +69,12 @@ def test_the_command_has_no_other_options(shown: dict[str, str]) -> None:
                 "--jobs",
                 "--sort",
                 "--baseline",
-                "--plot",
                 "--memory-timeline",
                 "--emit",
                 "--out",
                 "-o",
                 "--set",
+                "--whole-run",
             ),
             *("--brief", "--why", "--json", "--help", "-h", "model"),
         }

@@ -8,7 +8,7 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
@@ -270,6 +270,9 @@ def _renamed(words: list[str], *, say: bool) -> list[str]:
 class OneCommand(typer.core.TyperCommand):
     """A command whose options stand in sections, and that knows what other tools call them."""
 
+    path = ""
+    """What one types after the program's name."""
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """The parameters by section: those of a request as `SECTIONS` has them, the command's own last."""
         own = "Options"
@@ -297,12 +300,9 @@ class OneCommand(typer.core.TyperCommand):
         Raises:
             ConfigError: If the option has another name here, or --set names no field.
         """
-        fields = getattr(self.callback, "fields", None)
         try:
             with _printable_errors():
-                if fields is None or ctx.resilient_parsing:
-                    return super().parse_args(ctx, args)
-                return self._parse_fields(ctx, args, fields)
+                return super().parse_args(ctx, args if ctx.resilient_parsing else self._today(ctx, args))
         except Exception as error:
             given = getattr(error, "option_name", "")  # of the parser's NoSuchOption
             ours = other_options().get(str(given).lower().replace("_", "-"))
@@ -311,18 +311,29 @@ class OneCommand(typer.core.TyperCommand):
                 raise
             raise ConfigError(f"No such option: {given}. To fix: {ours}.") from None
 
-    def _parse_fields(self, ctx: Any, args: list[str], fields: Callable[[], Any]) -> list[str]:
-        from .settings import as_settings
-
+    def _today(self, ctx: Any, args: list[str]) -> list[str]:
+        """The words, with fields that are no options said by --set, and options by their names of today."""
         takes_value = {
             flag: not item.is_flag
             for item in self.get_params(ctx)
             if item.param_type_name == "option"
             for flag in (*item.opts, *item.secondary_opts)
         }
-        if any(word.startswith("-") and word.partition("=")[0] not in takes_value for word in args):
-            args = as_settings(args, fields(), takes_value)
-        return super().parse_args(ctx, args)
+        if all(not word.startswith("-") or word.partition("=")[0] in takes_value for word in args):
+            return args
+        from .settings import as_settings
+
+        table: dict[str, str] = packaged_toml(__package__, "data/moved.toml")["options"].get(self.path, {})
+
+        def renamed(flag: str) -> str | None:
+            if (new := table.get(flag)) is not None:
+                message(f"Note: {flag} of {self.path} is {new} now; the old name goes with the next release.")
+            return new
+
+        fields = getattr(self.callback, "fields", dict)()
+        return as_settings(
+            args, fields, takes_value, renamed=renamed, leading=not ctx.allow_interspersed_args
+        )
 
 
 @contextlib.contextmanager
@@ -413,7 +424,9 @@ def _command(place: Command, *, every_option: bool) -> Any:
         context_settings=settings,
         epilog=getattr(module, place.examples),
     )(found)
-    return typer.main.get_command(alone)
+    made: Any = typer.main.get_command(alone)
+    made.path = place.path
+    return made
 
 
 _HANDING_ON = {

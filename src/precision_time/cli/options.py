@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,12 +54,35 @@ def output_file(*flags: str, text: str) -> Any:
     return typer.Option(*flags, dir_okay=False, help=text, callback=_folder_exists)
 
 
-def _folder_exists(option: typer.CallbackParam, path: Path | None) -> Path | None:
-    if path is not None and not path.absolute().parent.is_dir():
-        raise ConfigError(
-            f"{option.opts[0]} {path}: its folder does not exist. To fix: create it, or name another."
-        )
-    return path
+def _folder_exists(option: typer.CallbackParam, given: Any) -> Any:
+    for path in given if isinstance(given, list | tuple) else (given,):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise ConfigError(
+                f"{option.opts[0]} {path}: its folder does not exist. To fix: create it, or name another."
+            )
+    return given
+
+
+def by_ending(paths: Sequence[Path] | None, **kinds: Sequence[str]) -> dict[str, Path | None]:
+    """The files of --out by what is written into each, which its ending says.
+
+    Args:
+        paths: The files.
+        kinds: By kind: its endings.
+
+    Raises:
+        ConfigError: If a file ends otherwise, or two are of one kind.
+    """
+    found: dict[str, Path | None] = dict.fromkeys(kinds)
+    for path in paths or ():
+        kind = next((kind for kind, endings in kinds.items() if path.suffix.lower() in endings), None)
+        if kind is None:
+            known = ", ".join(ending for endings in kinds.values() for ending in endings)
+            raise ConfigError(f"--out {path}: what it holds is said by its ending. To fix: one of {known}.")
+        if found[kind] is not None:
+            raise ConfigError(f"--out {found[kind]} and {path} would hold the same. To fix: leave out one.")
+        found[kind] = path
+    return found
 
 
 def complete_dataset(prefix: str) -> list[str]:

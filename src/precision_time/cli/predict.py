@@ -13,7 +13,15 @@ from ..errors import ConfigError
 from ..request.files import is_request_file, read_jobs
 from ..request.schema import request_fields
 from ..request.sweep import PHASES, RUN
-from .options import NOTHING_FITS, EmitOption, JsonOption, MemoryTimelineOption, ModelArgument, output_file
+from .options import (
+    NOTHING_FITS,
+    EmitOption,
+    JsonOption,
+    MemoryTimelineOption,
+    ModelArgument,
+    by_ending,
+    output_file,
+)
 from .output import message, progress, progress_bar, write_json, write_launch_config, write_page
 from .request_options import request_options, requests_of, requests_of_jobs
 
@@ -29,7 +37,7 @@ Examples:
   precision-time predict llama3-8b -d H100-SXM5-80GB -g 64 --nodes 8 -p bf16-mixed,fp8-mixed --zero 3
   precision-time predict llama3-70b -d H100-SXM5-80GB -g 64 -p bf16-mixed --tp 8 --pp 4 --grad-accum 16
   precision-time predict job.yaml --gpus 16 --json
-  precision-time predict resnet50 -d A100,H100 -g 8..64 -b 64..256 --sort throughput --plot sweep.svg
+  precision-time predict resnet50 -d A100,H100 -g 8..64 -b 64..256 --sort throughput --out sweep.svg
   precision-time predict --jobs jobs.csv --out answers.csv
   precision-time predict llama3-8b -d H100-SXM5-80GB -g 64 --zero 3 -b 1 --emit torchtitan > train.sh
   precision-time predict llama2-7b --whole-run -d A100-SXM4-80GB -g 512 --tokens 2T
@@ -75,11 +83,14 @@ def predict(
             help="What speed-ups are relative to, such as precision=fp32. Default: the first job.",
         ),
     ] = None,
-    plot: Annotated[
-        Path | None, output_file("--plot", text="Draw time and throughput to this .svg or .png file.")
-    ] = None,
     out: Annotated[
-        Path | None, output_file("--out", "-o", text="Write the table to this .csv or .jsonl file.")
+        list[Path] | None,
+        output_file(
+            "--out",
+            "-o",
+            text="Write the table (.csv, .jsonl) or a picture (.svg, .png; of a whole run .html too); may be "
+            "repeated.",
+        ),
     ] = None,
     memory_timeline: MemoryTimelineOption = None,
     brief: Annotated[bool, typer.Option("--brief", help="One line for each answer.")] = False,
@@ -121,10 +132,10 @@ def predict(
             model,
             fields,
             stated,
-            plot=plot,
+            out=out,
             json_output=json_output,
             step_alone={
-                **{"sort": sort, "baseline": baseline, "out": out, "memory_timeline": memory_timeline},
+                **{"sort": sort, "baseline": baseline, "memory_timeline": memory_timeline},
                 **{"brief": brief, "why": why, "emit": emit},
             },
         )
@@ -134,7 +145,8 @@ def predict(
     from ..render.table import write_columns
     from ..request.fields import pairs_of
 
-    _check_files(out, plot, memory_timeline)
+    files = by_ending(out, table=(".csv", ".jsonl"), plot=(".svg", ".png"))
+    _check_files(files["plot"], memory_timeline)
     server = chosen(memory_timeline=memory_timeline, emit=emit)
     asked = requests_of(str(model), fields) if jobs is None else requests_of_jobs(jobs, fields)
     each = None if server is None else server.answer_each
@@ -147,10 +159,10 @@ def predict(
     rows = rows_of(found, baseline=pairs_of(baseline) if baseline else None)
     if sort is not None:
         rows = sorted_rows(rows, sort)
-    if out is not None:
-        write_columns(columns_of(rows), out)
-        message(f"Wrote {out}")
-    if plot is not None:
+    if (table := files["table"]) is not None:
+        write_columns(columns_of(rows), table)
+        message(f"Wrote {table}")
+    if (plot := files["plot"]) is not None:
         from ..predict.sweep_plot import write_plot
 
         write_plot(found, plot)
@@ -180,12 +192,8 @@ def _holds_a_run(model: str | None) -> bool:
     return any({PHASES, RUN} & job.fields.keys() for job in read_jobs(model))
 
 
-def _check_files(out: Path | None, plot: Path | None, memory_timeline: Path | None) -> None:
-    """Refuse files that would not be written, before anything is computed."""
-    if out is not None:
-        from ..render.table import check_columns_path
-
-        check_columns_path(out)
+def _check_files(plot: Path | None, memory_timeline: Path | None) -> None:
+    """Refuse pictures that would not be drawn, before anything is computed."""
     if plot is not None:
         from ..render.picture import check_picture
 

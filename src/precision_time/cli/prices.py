@@ -25,7 +25,7 @@ Examples:
   precision-time list prices
   precision-time list prices H100 --cloud aws,gcp --market spot
   precision-time list prices A100-SXM4-80GB --gpus 12 --cheapest --currency EUR=0.92
-  precision-time list prices --regions
+  precision-time list prices --list-regions
   precision-time list prices import skypilot-catalog/catalogs/v8 --date 2025-11-01 --out prices.csv
   precision-time list prices H100 --prices prices.csv
 """
@@ -83,14 +83,18 @@ def prices(
         str | None, typer.Option("--as-of", metavar="DATE", help="Say how old prices are on this day.")
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Rows to show.")] = 20,
-    regions: Annotated[bool, typer.Option("--regions", help="List the regions of each cloud.")] = False,
-    as_csv: Annotated[
-        bool, typer.Option("--csv", help="All columns as CSV, a table to put your own prices in.")
-    ] = False,
+    regions: Annotated[bool, typer.Option("--list-regions", help="List the regions of each cloud.")] = False,
     date: Annotated[
         str | None, typer.Option("--date", help="Of a catalogue, which states none. Default: today.")
     ] = None,
-    out: Annotated[Path | None, output_file("--out", text="File that `import` writes.")] = None,
+    out: Annotated[
+        Path | None,
+        output_file(
+            "--out",
+            "-o",
+            text="Write all columns to this .csv, a table to put your own prices in; - for stdout.",
+        ),
+    ] = None,
     json_output: JsonOption = False,
 ) -> None:
     """Show what an hour of a device costs, where, and since when.
@@ -130,8 +134,8 @@ def prices(
     if regions:
         _write_regions(known_regions(found), json_output)
         return
-    if as_csv:
-        typer.echo(written_table(found), nl=False)
+    if out is not None:
+        _write_file(out, written_table(found))
         return
     ranked = _ranked(found, chosen, gpus, each=cheapest, each_device=not what)
     if not ranked:
@@ -146,6 +150,16 @@ def prices(
     unpriced = sum(offer.price(chosen) is None for offer in found)
     if unpriced:
         message(f"{unpriced:,} of {len(found):,} offers have no {chosen.value} price.")
+
+
+def _write_file(path: Path, text: str) -> None:
+    from ..io import write_atomically
+
+    if str(path) == "-":
+        typer.echo(text, nl=False)
+        return
+    write_atomically(path, text)
+    message(f"Wrote {path}")
 
 
 def _import(
@@ -219,7 +233,7 @@ def _refuse(what: list[str] | None, found: Sequence[Offer], market: Market) -> N
     )
     raise ConfigError(
         f"No {market.value} price {named} is known ({len(found)} offers). To fix: {fix}, or give a file of "
-        "--prices (`precision-time list prices --csv` shows its columns)."
+        "--prices (`precision-time list prices --out -` shows its columns)."
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from ..client.remote import chosen
 from ..errors import ConfigError
 from ..planning.run.schema import RunOptions
 from ..request.sweep import PHASES, RUN
-from .options import NOTHING_FITS
+from .options import NOTHING_FITS, by_ending
 from .output import message, progress, write_result
 from .request_options import request_and_others
 from .settings import PREFIX
@@ -23,7 +23,7 @@ def predict_whole_run(
     fields: Mapping[str, Any],
     stated: Mapping[str, Any],
     *,
-    plot: Path | None,
+    out: Sequence[Path] | None,
     json_output: bool,
     step_alone: Mapping[str, Any],
 ) -> None:
@@ -33,7 +33,7 @@ def predict_whole_run(
         model: The argument of the command.
         fields: Values of the options of the job.
         stated: Values of the fields of a run.
-        plot: Picture to draw.
+        out: Picture to draw.
         json_output: Whether JSON is written.
         step_alone: Options of the command that a whole run does not have.
 
@@ -49,8 +49,9 @@ def predict_whole_run(
             f"{option} is of a step, and a whole run is asked for. To fix: leave it out, or the fields of a "
             "run and --whole-run."
         )
-    if plot is not None:
-        from ..planning.run.picture import KINDS, write_picture
+    from ..planning.run.picture import KINDS, write_picture
+
+    if (plot := by_ending(out, plot=KINDS)["plot"]) is not None:
         from ..render.picture import check_picture
 
         check_picture(plot, kinds=KINDS)

@@ -23,9 +23,14 @@ def flags_of(name: str, option: Option) -> tuple[str, ...]:
 
 
 def as_settings(
-    words: Sequence[str], fields: Mapping[str, Field], takes_value: Mapping[str, bool]
+    words: Sequence[str],
+    fields: Mapping[str, Field],
+    takes_value: Mapping[str, bool],
+    *,
+    renamed: Callable[[str], str | None] = lambda _: None,
+    leading: bool = False,
 ) -> list[str]:
-    """The words of a command line, where fields that are no options of the command are said by --set.
+    """The words of a command line, with fields that are no options said by --set, by the names of today.
 
     >>> as_settings(["bert-large", "--lora-rank", "8"], dict(request_fields()), {})
     ['bert-large', '--set', 'lora_rank=8']
@@ -34,16 +39,26 @@ def as_settings(
         words: As typed.
         fields: What the command takes, by name.
         takes_value: The options of the command, and whether a word belongs to each.
+        renamed: What an option of an earlier release is called now; None for others.
+        leading: Whether words of another program follow: from its first on they are left alone.
 
     Raises:
         ConfigError: If a field has no value.
     """
     found, rest = [], iter(words)
-    for word in rest:
+    for typed in rest:
+        word = typed
         flag, equals, text = word.partition("=")
         if not word.startswith(PREFIX) and len(word) > len("-b") and word not in takes_value:
             flag, equals, text = word[:2], word[:1], word[2:]  # -b256
-        if word == "--":
+        if flag not in takes_value and (today := renamed(flag)) is not None:
+            flag, _, behind = today.partition(" ")
+            if behind:  # with a value, or the beginning of one
+                value = "" if not behind.endswith("=") else text if equals else next(rest, "")
+                found += [flag, f"{behind}{value}"]
+                continue
+            word = f"{flag}{equals}{text}"
+        if word == "--" or (leading and flag not in takes_value):
             found += [word, *rest]
         elif flag in takes_value or not word.startswith("-"):
             found.append(word)

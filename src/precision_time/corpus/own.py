@@ -181,7 +181,7 @@ def unresolved_steps(path: str | Path, *, device: str | None = None) -> list[Unr
         if not steps.is_file():
             raise CorpusError(
                 f"{file} is the store of a campaign, and {steps.name} with its steps is not beside it. "
-                f"To fix: precision-time papers campaign export {file} --corpus --csv {steps}."
+                f"To fix: precision-time papers campaign export {file} --corpus --out {steps}."
             )
         file = steps
     return steps_of_rows(list(read_raw_rows(file)), str(file), device=name, beside=Beside.of(file))
@@ -206,7 +206,7 @@ def steps_of_rows(
         raise CorpusError(
             f"{origin} is the table of a campaign's trials. To fix: precision-time papers campaign "
             "export STORE "
-            "--corpus --csv FILE, and name that file; or name the store."
+            "--corpus --out FILE, and name that file; or name the store."
         )
     if is_of_requests(header):
         return [_later(_of_request, row, device, beside) for row in rows]

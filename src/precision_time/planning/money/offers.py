@@ -130,7 +130,7 @@ def _places(
                 kind="region",
                 name=name,
                 known=spelled,
-                hint="All regions: precision-time list prices --regions.",
+                hint="All regions: precision-time list prices --list-regions.",
             )
         places |= hits
     return places

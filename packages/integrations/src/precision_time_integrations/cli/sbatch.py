@@ -32,7 +32,7 @@ _OWN = (
     "--dry-run",
     "--json",
     "--device",
-    "--devices",
+    "--names",
     "--set",
     "--server",
 )
@@ -62,7 +62,7 @@ def sbatch(
     devices: Annotated[
         Path | None,
         typer.Option(
-            "--devices",
+            "--names",
             metavar="FILE",
             help="TOML file of what the names of gres, constraints and partitions stand for.  "
             "[default: PRECISION_TIME_SLURM, else slurm.toml in the data folder or /etc/precision-time]",

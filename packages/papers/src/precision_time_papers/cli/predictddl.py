@@ -34,12 +34,12 @@ Examples:
 SERVERS_EXAMPLES = """\b
 Examples:
   precision-time papers predictddl servers resnet50 --dataset imagenet --inventory lab.yaml --deadline 1d
-  precision-time papers predictddl servers vgg16 --device V100 --gpus 4 --batch-size 64 --deadline 2h --max 16
+  precision-time papers predictddl servers vgg16 --device V100 --gpus 4 -b 64 --deadline 2h --max-servers 16
 """
 BATCH_EXAMPLES = """\b
 Examples:
   precision-time papers predictddl batch requests.jsonl --inventory lab.yaml
-  precision-time papers predictddl batch requests.yaml --output answers.jsonl
+  precision-time papers predictddl batch requests.yaml --out answers.jsonl
 A request is {"model": "resnet50", "batch_size": 64, "cluster": {"device": "A100", "num_nodes": 2,
 "devices_per_node": 8}, "dataset": "imagenet", "epochs": 90, "precision": "fp16-mixed"}.
 With "deadline": "2h" (and "max_servers": 16) the answer is how many servers of each kind meet it.
@@ -48,13 +48,13 @@ TRAIN_EXAMPLES = """\b
 Examples:
   precision-time papers predictddl train
   precision-time papers predictddl train imagenet cifar --quick
-  precision-time papers predictddl train translation --csv my-runs.csv --alone
+  precision-time papers predictddl train translation --measurements my-runs.csv --alone
   precision-time papers predictddl train cifar --ghn ghn-cifar.safetensors
 """
 REGISTRY_EXAMPLES = """\b
 Examples:
   precision-time papers predictddl registry
-  precision-time papers predictddl registry --delete cifar --version 2
+  precision-time papers predictddl registry --delete cifar --predictor-version 2
 """
 
 
@@ -65,6 +65,10 @@ def complete_type(prefix: str) -> list[str]:
     return [name for name in dataset_types() if name.startswith(prefix)]
 
 
+_SHOWN = (
+    *("device", "gpus", "nodes", "precision", "batch_size", "global_batch_size", "seq_len", "image_size"),
+    *("dataset", "epochs", "custom"),
+)
 InventoryOption = Annotated[
     Path | None,
     typer.Option("--inventory", dir_okay=False, help="YAML file that describes the cluster."),
@@ -125,7 +129,7 @@ def open_registry(folder: Path | None) -> Registry:
     return default if folder is None else replace(default, own=folder)
 
 
-@request_options(only=FIELDS)
+@request_options(only=FIELDS, shown=_SHOWN)
 def predict(
     model: ModelArgument,
     *,
@@ -133,7 +137,7 @@ def predict(
     variant: VariantOption = "predictddl-precision",
     regressor: RegressorOption = None,
     version: Annotated[
-        int | None, typer.Option("--version", help="Of the predictor; default: newest.")
+        int | None, typer.Option("--predictor-version", help="Of the predictor; default: newest.")
     ] = None,
     ghn: GhnOption = None,
     no_train: NoTrainOption = False,
@@ -170,7 +174,7 @@ def predict(
     message(f"Note: {_other_answer(asked)}")
 
 
-@request_options(only=FIELDS)
+@request_options(only=FIELDS, shown=_SHOWN)
 def servers(
     model: ModelArgument,
     *,
@@ -180,7 +184,7 @@ def servers(
     ],
     most: Annotated[
         int | None,
-        typer.Option("--max", metavar="N", min=1, help="Servers of each kind; default: all there are."),
+        typer.Option("--max-servers", metavar="N", min=1, help="Servers of each kind; default: all."),
     ] = None,
     inventory: InventoryOption = None,
     variant: VariantOption = "predictddl-precision",
@@ -277,7 +281,7 @@ def batch(
     *,
     inventory: InventoryOption = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", dir_okay=False, help="JSON lines with the answers.")
+        Path | None, typer.Option("--out", "-o", dir_okay=False, help="JSON lines with the answers.")
     ] = None,
     variant: VariantOption = "predictddl-precision",
     regressor: RegressorOption = None,
@@ -366,7 +370,9 @@ def train(
     csv: Annotated[
         list[Path] | None,
         typer.Option(
-            "--csv", dir_okay=False, help="Your measured runs, or a campaign's store; may be repeated."
+            "--measurements",
+            dir_okay=False,
+            help="Your measured runs, or a campaign's store; may be repeated.",
         ),
     ] = None,
     alone: Annotated[
@@ -386,7 +392,7 @@ def train(
     from ..predictddl.trainer import read_runs, train_and_save, trainable
 
     if alone and not csv:
-        raise typer.BadParameter("--alone needs a --csv.")
+        raise typer.BadParameter("--alone needs --measurements.")
     where = open_registry(registry)
     settings = QUICK if quick else FitSettings()
     weights = open_ghn(ghn)
@@ -414,7 +420,7 @@ def list_registry(
         str | None,
         typer.Option("--delete", metavar="TYPE", help="Remove a version.", autocompletion=complete_type),
     ] = None,
-    version: Annotated[int | None, typer.Option("--version", help="Which one.")] = None,
+    version: Annotated[int | None, typer.Option("--predictor-version", help="Which one.")] = None,
     registry: RegistryOption = None,
     json_output: JsonOption = False,
 ) -> None:
@@ -422,7 +428,7 @@ def list_registry(
     where = open_registry(registry)
     if delete is not None:
         if version is None:
-            raise typer.BadParameter("--delete needs a --version.")
+            raise typer.BadParameter("--delete needs a --predictor-version.")
         gone = where.delete(delete, version)
         if json_output:
             write_json({"deleted": str(gone)})

@@ -348,7 +348,7 @@ def _read_card(path: Path) -> Mapping[str, Any]:
 
 
 _REMEDY = (
-    "delete that version (`precision-time papers predictddl registry --delete TYPE --version N`) "
+    "delete that version (`precision-time papers predictddl registry --delete TYPE --predictor-version N`) "
     "and train again"
 )
 

@@ -299,7 +299,7 @@ def _how(wanted: str) -> str:
     return (
         "this service trains no predictor on a request. To fix: measure runs, `precision-time papers "
         "predictddl "
-        f"train {wanted} --csv RUNS` where the service runs, or let the operator switch it on "
+        f"train {wanted} --measurements RUNS` where the service runs, or let the operator switch it on "
         "(--train-predictddl)"
     )
 
