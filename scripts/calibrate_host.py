@@ -31,7 +31,7 @@ from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
 from precision_time.cost.compute import compute_costs
 from precision_time.cost.input import feed_of, sample_kind
-from precision_time.cost.job import Job, group_key, group_of_jobs
+from precision_time.cost.job import Job, Jobs, group_key
 from precision_time.cost.roofline import kernel_model_of
 from precision_time.cost.step import price
 from precision_time.errors import PrecisionTimeError
@@ -71,7 +71,7 @@ def priced(rows: Sequence[Measurement]) -> Iterator[Priced]:
         groups[group_key(unfed)].append((row, job))
     for members in groups.values():
         first = [replace(job, stack=replace(job.stack, loader="")) for _, job in members]
-        group = group_of_jobs(first)
+        group = Jobs.alike(first)
         step = lower(group.workload.graph, group.precision, group.cluster.device.arch)
         compute = compute_costs(step, group, kernel_model_of(group))
         costs = price(group)

@@ -40,7 +40,7 @@ from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
 from precision_time.cost.compute import compute_costs
 from precision_time.cost.constants import constants
-from precision_time.cost.job import Job, JobGroup, group_key, group_of_jobs
+from precision_time.cost.job import Job, Jobs, group_key
 from precision_time.cost.roofline import (
     COLUMN,
     CONVOLUTIONS,
@@ -212,7 +212,7 @@ def collected(pairs: Sequence[tuple[Measurement, Job]]) -> tuple[Kernels, Rows, 
     kernels: defaultdict[str, list[NDArray[np.generic]]] = defaultdict(list)
     kept: list[tuple[int, float, float]] = []
     for indices in groups.values():
-        group = group_of_jobs([pairs[index][1] for index in indices])
+        group = Jobs.alike([pairs[index][1] for index in indices])
         priced = _priced(group)
         for position, index in enumerate(indices):
             if found := _one(group, priced, position, names, kernels, len(kept)):
@@ -272,7 +272,7 @@ class Priced:
 
 
 def _one(
-    group: JobGroup,
+    group: Jobs,
     priced: Priced,
     position: int,
     names: Names,
@@ -320,7 +320,7 @@ def _one(
     return host, total - float(np.cbrt(busy**3 + host**3))
 
 
-def _priced(group: JobGroup) -> Priced:
+def _priced(group: Jobs) -> Priced:
     """Kernels of a group at utilizations of 1, and its costs as the package prices them."""
     device, model = group.cluster.device, kernel_model_of(group)
     lowered = lower(group.workload.graph, group.precision, device.arch)
@@ -369,7 +369,7 @@ def _attention_factor() -> float:
     return float(constants("factors")["compute_factor"]["attention"][0])
 
 
-def _kept_share(group: JobGroup) -> float:
+def _kept_share(group: Jobs) -> float:
     unpadded = float(constants("memory")["unpadded_share"]) if group.stack.unpadded_sequences else 1.0
     return unpadded / group.layout.cp
 

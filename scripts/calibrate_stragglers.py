@@ -31,7 +31,7 @@ from precision_time.corpus.jobs import job_of
 from precision_time.corpus.measurement import Measurement, Quality
 from precision_time.corpus.store import load_corpus
 from precision_time.cost import stragglers
-from precision_time.cost.job import group_of_jobs
+from precision_time.cost.job import Jobs
 from precision_time.cost.step import price
 from precision_time.cost.stragglers import expected_maximum
 from precision_time.cost.terms import EXPOSED_TERMS
@@ -124,7 +124,7 @@ def _log_ratio(row: Measurement) -> float | None:
         return None
     try:
         job = job_of(row)
-        costs = price(group_of_jobs([replace(job, stragglers=False)]))
+        costs = price(Jobs.at(replace(job, stragglers=False)))
     except PrecisionTimeError:
         return None
     modeled_s = float(costs.step_time_s[0])

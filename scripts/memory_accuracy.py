@@ -18,7 +18,7 @@ import numpy as np
 from precision_time.corpus.jobs import UnsupportedRow, job_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import corpus_store
-from precision_time.cost.job import Job, group_of_jobs
+from precision_time.cost.job import Job, Jobs
 from precision_time.cost.memory import memory_of
 from precision_time.cost.stacks import get_stack_profile
 from precision_time.hardware.catalog import get_cluster
@@ -124,7 +124,7 @@ def _same(value: Any) -> Any:
 
 def terms_of(job: Job) -> dict[str, float]:
     """Named bytes on the fullest device."""
-    found = memory_of(group_of_jobs([job]))
+    found = memory_of(Jobs.at(job))
     return {name: float(np.asarray(value).reshape(-1)[0]) for name, value in found.items()}
 
 

@@ -22,7 +22,7 @@ from precision_time import __version__
 from precision_time.corpus.jobs import job_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
-from precision_time.cost.job import Job, group_of_jobs
+from precision_time.cost.job import Job, Jobs
 from precision_time.cost.stacks import get_stack_profile
 from precision_time.cost.step import StepCosts, price
 from precision_time.cost.terms import EXPOSED_TERMS
@@ -34,13 +34,10 @@ from precision_time.parallel.layout import Checkpointing, Layout, PipelineSchedu
 from precision_time.parallel.shape import model_shape
 from precision_time.parallel.validation import check_model_layout
 from precision_time.precision.catalog import get_policy
+from precision_time.predict.answer import answer, model_flops_utilization
 from precision_time.predict.prediction import Prediction
-from precision_time.predict.predictor import (
-    RunLength,
-    model_flops_utilization,
-    predict_job,
-)
 from precision_time.predict.remedies import memory_of_job
+from precision_time.predict.view import prediction_of
 from precision_time.workload.resolve import load_workload
 from precision_time.workload.workload import Workload
 
@@ -179,7 +176,7 @@ def fastest(model: Model, workload: Workload, devices: int, batch_size: int, pre
 
     def best_of(layouts: Sequence[Layout]) -> list[Job]:
         jobs = [job for layout in layouts if (job := _fits(base, layout)) is not None]
-        seconds = [float(price(group_of_jobs([job])).step_time_s[0]) for job in jobs]
+        seconds = [float(price(Jobs.at(job)).step_time_s[0]) for job in jobs]
         return [jobs[index] for index in np.argsort(seconds, kind="stable")]
 
     plain = best_of(list(grid(workload, cluster, batch_size, model.seq_len, layers)))
@@ -211,8 +208,8 @@ def curve(model: Model, regime: str, precision: str) -> list[Point]:
             points.append(
                 Point(
                     job=job,
-                    costs=price(group_of_jobs([job])),
-                    prediction=predict_job(job, shipped_predictor(), length=RunLength()),
+                    costs=price(Jobs.at(job)),
+                    prediction=prediction_of(answer(Jobs.of([job]), shipped_predictor()), 0),
                 )
             )
     return points
@@ -350,7 +347,7 @@ def measured_lines(rows: Sequence[Measurement]) -> Iterator[str]:
     yield "|---|---|---|---:|---:|---:|---:|---|"
     chosen = [row for row in rows if row.model in names and row.num_devices >= _MEASURED_FROM]
     for row in sorted(chosen, key=lambda row: (row.model, row.num_devices)):
-        seconds = float(price(group_of_jobs([job_of(row)])).step_time_s[0])
+        seconds = float(price(Jobs.at(job_of(row))).step_time_s[0])
         held = folds.get(row.row_id)
         yield (
             f"| {row.model} | {row.num_devices:,} x {row.device} | {row.precision} | "

@@ -15,6 +15,12 @@ Number: TypeAlias = float | Floats
 """One value, or an array of them; arrays broadcast."""
 
 
+def row_by_row(rows: Floats, matrix: Floats) -> Floats:
+    """`rows @ matrix`, every row by itself: the same to the bit however many there are."""
+    found: Floats = (np.ascontiguousarray(rows)[..., None, :] @ matrix)[..., 0, :]
+    return found
+
+
 class Same:
     """An object as part of a key: equal to itself alone, and kept, so that no other takes its place."""
 

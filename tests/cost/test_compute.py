@@ -1,6 +1,7 @@
 """Compute terms of a step: which kernels they count, and what layout, compiler and host do to them."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from precision_time.cost.compute import compute_costs, longer_of
 from precision_time.cost.constants import constants
-from precision_time.cost.job import JobGroup, TimingScope
+from precision_time.cost.job import Job, Jobs
 from precision_time.cost.roofline import compiler_rates, load_kernel_model
 from precision_time.cost.stacks import get_stack_profile
 from precision_time.cost.terms import HOST_STALL, KERNEL_TERMS
@@ -27,15 +28,17 @@ MODELS = ("resnet50", "mobilenetv2_100", "bert-base-uncased", "gpt2")
 
 
 def group_of(model="resnet50", policy="fp16-mixed", batches=(64.0,), layout=None, stack=None, cluster=ONE):
-    return JobGroup(
+    layout = layout or Layout()
+    if layout.world_size != cluster.num_devices:
+        cluster = get_cluster(device="A100-SXM4-80GB", num_devices=layout.world_size)
+    job = Job(
         workload=load_workload(model),
         cluster=cluster,
         precision=get_policy(policy),
-        layout=layout or Layout(),
+        layout=layout,
         stack=stack or EAGER,
-        scope=TimingScope.FULL_STEP,
-        micro_batch_size=np.array(batches),
     )
+    return Jobs.at(job, batches)
 
 
 def costs_of(group):
@@ -171,22 +174,22 @@ def test_stages_share_the_layers_and_the_ends_carry_their_own():
 
 
 def test_experts_take_the_tokens_of_all_their_ranks():
-    group = group_of("mixtral-8x7b", policy="bf16", batches=(1.0,))
-    _, alone = costs_of(group)
-    _, shared = costs_of(replace(group, layout=Layout(dp=8, ep=8)))
+    mixtral = partial(group_of, "mixtral-8x7b", policy="bf16", batches=(1.0,))
+    _, alone = costs_of(mixtral())
+    _, shared = costs_of(mixtral(layout=Layout(dp=8, ep=8)))
     expert = alone.step.expert & (alone.step.phase == 0)
     assert shared.step.count[expert] == pytest.approx(alone.step.count[expert] / 8)
     assert shared.step.m[expert] == pytest.approx(alone.step.m[expert] * 8)
     assert shared.step.flops == pytest.approx(alone.step.flops)
     assert shared.step.bytes_fixed[expert] == pytest.approx(alone.step.bytes_fixed[expert] / 8)
-    _, padded = costs_of(replace(group, layout=Layout(dp=8, ep=8, expert_capacity=1.5)))
+    _, padded = costs_of(mixtral(layout=Layout(dp=8, ep=8, expert_capacity=1.5)))
     assert padded.step.flops[expert] == pytest.approx(1.5 * alone.step.flops[expert])
 
 
 def test_attention_without_a_fused_kernel_moves_its_scores():
-    group = group_of("gpt2", policy="bf16", batches=(8.0,))
-    _, fused = costs_of(group)
-    _, plain = costs_of(replace(group, stack=replace(group.stack, fused_attention=False)))
+    gpt2 = partial(group_of, "gpt2", policy="bf16", batches=(8.0,))
+    _, fused = costs_of(gpt2())
+    _, plain = costs_of(gpt2(stack=replace(EAGER, fused_attention=False)))
     assert plain.terms["attention_s"][0] > 2.0 * fused.terms["attention_s"][0]
     assert plain.terms["gemm_s"] == pytest.approx(fused.terms["gemm_s"])
 

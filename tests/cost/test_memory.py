@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_time.cost.job import Job, JobGroup, TimingScope, group_of_jobs
+from precision_time.cost.job import Job, Jobs
 from precision_time.cost.memory import (
     memory_by_stage,
     memory_of,
@@ -43,15 +43,9 @@ GPT = {"hidden": 4096, "layers": 32, "heads": 32, "vocab": 51200}
 
 def group(layout, policy=ZERO, stack=PLAIN_MEGATRON, model="gpt-x", sizes=GPT, seq_len=2048, batches=None):
     workload = load_workload(model, sizes=sizes, seq_len=seq_len)
-    return JobGroup(
-        workload=workload,
-        cluster=get_cluster(device="A100-SXM4-80GB", num_devices=layout.world_size),
-        precision=policy,
-        layout=layout,
-        stack=stack,
-        scope=TimingScope.FULL_STEP,
-        micro_batch_size=np.array([layout.micro_batch_size] if batches is None else batches, dtype=float),
-    )
+    cluster = get_cluster(device="A100-SXM4-80GB", num_devices=layout.world_size)
+    job = Job(workload=workload, cluster=cluster, precision=policy, layout=layout, stack=stack)
+    return Jobs.at(job, batches or ())
 
 
 def terms(*given, **named):
@@ -384,7 +378,7 @@ def test_what_megatron_allocates_is_met_on_every_stage(published):
     # Placeholders of weight gradients, dense layers on the first stage of a mixture of experts.
     errors = {}
     for run in published.published_peaks():
-        stages = memory_by_stage(group_of_jobs([published.job_of_case(run)]))
+        stages = memory_by_stage(Jobs.at(published.job_of_case(run)))
         held = [
             sum(float(np.max(stage[name])) for name in stage if name not in {"framework", "fragmentation"})
             for stage in stages
@@ -467,8 +461,7 @@ def mildest_fits(job: Job) -> bool:
     ]
     return any(
         np.all(
-            total_bytes(memory_of(group_of_jobs([replace(job, layout=option)])))
-            <= job.cluster.device.memory_bytes
+            total_bytes(memory_of(Jobs.at(replace(job, layout=option)))) <= job.cluster.device.memory_bytes
         )
         for option in options
     )
@@ -510,7 +503,7 @@ def test_tensor_parallelism_splits_between_column_and_row_parallel_products():
 def test_many_layouts_in_one_call_need_what_each_needs_alone(model):
     layouts = [
         Layout(
-            dp=8 // pp, pp=pp, tp=tp, zero_stage=zero, micro_batch_size=batch, num_micro_batches=4,
+            dp=8 // (pp * tp), pp=pp, tp=tp, zero_stage=zero, micro_batch_size=batch, num_micro_batches=4,
             checkpointing=mode, checkpointed_share=share, recomputed=named, sequence_parallel=tp > 1,
         )
         for pp, tp in ((1, 1), (2, 2), (4, 1))
@@ -522,9 +515,7 @@ def test_many_layouts_in_one_call_need_what_each_needs_alone(model):
         )
     ]  # fmt: skip
     one = group(layouts[0], model=model, sizes=None, seq_len=1024)
-    alone = [
-        float(needed_bytes(replace(one, layout=each, micro_batch_size=np.array([each.micro_batch_size])))[0])
-        for each in layouts
-    ]
+    [job] = one.shared
+    alone = [float(needed_bytes(Jobs.at(replace(job, layout=each)))[0]) for each in layouts]
     assert needed_bytes(one, layouts).tolist() == pytest.approx(alone, rel=1e-12)
     assert len(set(alone)) == len(alone)

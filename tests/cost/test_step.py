@@ -13,7 +13,7 @@ from precision_time.corpus.jobs import job_of as job_of_row
 from precision_time.corpus.store import load_corpus
 from precision_time.cost.constants import constants
 from precision_time.cost.input import SYNTHETIC, feed_of
-from precision_time.cost.job import Job, TimingScope, group_key, group_of_jobs
+from precision_time.cost.job import Job, Jobs, TimingScope, group_key
 from precision_time.cost.memory import memory_of, total_bytes
 from precision_time.cost.stacks import get_stack_profile
 from precision_time.cost.step import price
@@ -60,7 +60,7 @@ def job_of(
 
 
 def priced(job):
-    return price(group_of_jobs([job]))
+    return price(Jobs.at(job))
 
 
 def terms_of(job):
@@ -253,7 +253,7 @@ def test_trainers_that_look_at_every_tensor_pay_for_it():
 def test_sharding_moves_more_and_keeps_less():
     plain, sharded = job_of("gpt2", gpus=8), job_of("gpt2", gpus=8, zero_stage=3)
     assert float(priced(sharded).link_s[0]) > float(priced(plain).link_s[0]) > 0.0
-    held = [float(np.max(total_bytes(memory_of(group_of_jobs([job]))))) for job in (plain, sharded)]
+    held = [float(np.max(total_bytes(memory_of(Jobs.at(job))))) for job in (plain, sharded)]
     assert held[1] < held[0]
 
 
@@ -297,7 +297,7 @@ def test_a_group_is_priced_like_its_jobs_one_by_one(asked, batches):
     job = job_of(**asked)
     members = [replace(job, layout=replace(job.layout, micro_batch_size=float(b))) for b in batches]
     assert len({group_key(member) for member in members}) == 1
-    together = price(group_of_jobs(members))
+    together = price(Jobs.alike(members))
     for index, member in enumerate(members):
         alone = priced(member)
         for name, values in alone.terms.items():
@@ -341,8 +341,8 @@ def test_a_job_costs_the_same_alone_and_in_a_group():
         groups.setdefault(group_key(job), []).append(job)
     assert any(len(group) > 3 for group in groups.values())
     for group in groups.values():
-        together = price(group_of_jobs(group))
+        together = price(Jobs.alike(group))
         for index, job in enumerate(group):
-            alone = price(group_of_jobs([job]))
+            alone = price(Jobs.at(job))
             for name, seconds in alone.terms.items():
                 np.testing.assert_allclose(seconds[0], together.terms[name][index], rtol=1e-9, atol=1e-12)

@@ -13,7 +13,7 @@ from precision_time.cli.glossary import entries_of, glossary_text
 from precision_time.corpus.jobs import UnsupportedRow, job_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
-from precision_time.cost.job import Job, group_of_jobs
+from precision_time.cost.job import Job, Jobs
 from precision_time.cost.memory import memory_of
 from precision_time.cost.terms import METHOD_TERMS
 from precision_time.planning.run.duration import TERMS as RUN_TERMS
@@ -50,7 +50,7 @@ def _priced(row: Measurement) -> Job | None:
 
 
 def test_every_term_of_the_memory_has_an_entry(jobs: list[Any]) -> None:
-    names = {name for job in jobs for name in memory_of(group_of_jobs([job]))}
+    names = {name for job in jobs for name in memory_of(Jobs.at(job))}
     [best, *_] = find_layouts("llama3-8b", device="H100-SXM5-80GB", gpus=8, top=1, fix=["tp=2"]).ranked
     names |= set(best.prediction.memory_terms)
     assert {words(name) for name in names} - set(ENTRIES) == set()

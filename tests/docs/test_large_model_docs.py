@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from precision_time.corpus.store import load_corpus
-from precision_time.cost.job import group_of_jobs
+from precision_time.cost.job import Jobs
 from precision_time.cost.step import price
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -138,7 +138,7 @@ def test_page_on_peers_states_the_cost_model_of_today(name: str, peers: ModuleTy
     entry = JOBS[name]
     job = peers.job_of_entry(entry, _year(entry))
     measured_s = peers.seconds_per_step(entry, "measured", job)
-    alone = peers.percent(float(price(group_of_jobs([job])).step_time_s[0]), measured_s)
+    alone = peers.percent(float(price(Jobs.at(job)).step_time_s[0]), measured_s)
     line = next(
         line
         for line in (ROOT / "docs" / "reference" / "peers.md").read_text(encoding="utf-8").splitlines()

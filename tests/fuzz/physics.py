@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from precision_time.cost.job import Job, group_of_jobs
+from precision_time.cost.job import Job, Jobs
 from precision_time.cost.memory.terms import memory_of, total_bytes
 from precision_time.errors import PrecisionTimeError
 from precision_time.hardware.catalog import known_devices
@@ -29,7 +29,7 @@ from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.priced import predict_step_times
 from precision_time.precision.policy import DType
 from precision_time.precision.support import supported_precisions
-from precision_time.predict.predictor import model_flops_utilization
+from precision_time.predict.answer import model_flops_utilization
 from precision_time.render.table import columns_of, markdown_lines
 from precision_time.request.request import Request
 
@@ -320,7 +320,7 @@ def _wired(job: Job) -> bool:
 
 def _needed(job: Job) -> float:
     """Bytes of a device but for gathered parameters, which only sharding brings."""
-    memory = dict(memory_of(group_of_jobs([job])))
+    memory = dict(memory_of(Jobs.at(job)))
     memory.pop("gathered", None)
     return float(np.max(total_bytes(memory)))
 

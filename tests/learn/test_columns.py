@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from precision_time.cost.job import Job, group_of_jobs
+from precision_time.cost.job import Job, Jobs
 from precision_time.cost.stacks import Stack
 from precision_time.cost.step import price
 from precision_time.errors import NotFittedError
@@ -147,7 +147,7 @@ def test_indicators_are_what_their_prefix_says():
 
 def test_ratios_are_of_the_costs_that_they_name():
     one = replace(job(), precision=get_policy("bf16-mixed"))
-    costs = price(group_of_jobs([one]))
+    costs = price(Jobs.at(one))
     facts = {name: values[0] for name, values in costs.facts.items()}
     expected = {
         "host_over_kernels": facts["host_s"] / facts["kernels_s"],

@@ -11,7 +11,7 @@ import pytest
 import precision_time
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.splits import Fold
-from precision_time.cost.job import JobGroup
+from precision_time.cost.job import Jobs
 from precision_time.cost.step import StepCosts
 from precision_time.errors import NotFittedError
 from precision_time.executor import process_map
@@ -320,7 +320,7 @@ def test_an_answer_prices_one_group_and_its_proxys_at_most(monkeypatch: pytest.M
     asked: list[int] = []
     known = table.price
 
-    def counted(group: JobGroup) -> StepCosts:
+    def counted(group: Jobs) -> StepCosts:
         asked.append(len(group))
         return known(group)
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from precision_time import compare_precisions, predict_time
-from precision_time.cost.job import group_key, group_of_jobs
+from precision_time.cost.job import Jobs, group_key
 from precision_time.cost.memory.terms import memory_of
 from precision_time.cost.roofline import kernel_seconds, load_kernel_model, rates_of
 from precision_time.errors import ConfigError
@@ -73,7 +73,7 @@ def test_a_policy_with_everything_denied_computes_as_fp32(model: str) -> None:
         Request.of({"model": model, "device": "A100", "batch_size": 8, "precision": each}).resolve()
         for each in ({"base": "bf16-mixed", "ops": {"deny": ALL}}, "fp32")
     ]
-    kept = [memory_of(group_of_jobs([job]))["activations"] for job in jobs]
+    kept = [memory_of(Jobs.at(job))["activations"] for job in jobs]
     assert kept[0] == pytest.approx(kept[1], rel=0.05)
 
 

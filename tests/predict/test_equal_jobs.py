@@ -41,7 +41,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
         return counting_price
 
     monkeypatch.setattr(Request, "resolve", counting_resolve)
-    monkeypatch.setattr(api, "predict_jobs", counting(api.predict_jobs))
+    monkeypatch.setattr(api, "answer", counting(api.answer))
     for module in (evaluation, fit):
         monkeypatch.setattr(module, "predict_step_times", counting(module.predict_step_times))
     yield found

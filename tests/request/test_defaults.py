@@ -11,7 +11,7 @@ from precision_time.corpus.importer import measurement_of
 from precision_time.corpus.jobs import job_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.schema import Row
-from precision_time.cost.job import group_of_jobs
+from precision_time.cost.job import Jobs
 from precision_time.cost.step import price
 from precision_time.errors import ConfigError
 from precision_time.hardware.catalog import get_cluster, get_device, known_devices
@@ -175,7 +175,7 @@ def test_a_vendor_with_a_compiler_of_its_own_has_stacks_of_its_own(
 
 def _attention_s(**asked: Any) -> float:
     job = Request.of({"model": "gpt2-medium", "batch_size": 4, "seq_len": 4096, **asked}).resolve()
-    return float(price(group_of_jobs([job])).step_time_s[0])
+    return float(price(Jobs.at(job)).step_time_s[0])
 
 
 def test_the_attention_kernel_can_be_said_and_comes_with_the_year() -> None:

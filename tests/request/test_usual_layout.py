@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from precision_time.corpus.famous_runs import famous_runs
-from precision_time.cost.job import Job, group_of_jobs
+from precision_time.cost.job import Job, Jobs
 from precision_time.cost.memory import memory_of, total_bytes
 from precision_time.errors import LayoutError
 from precision_time.request.request import Request
@@ -58,7 +58,7 @@ def chosen(job: Job) -> str:
 
 
 def fits(job: Job) -> bool:
-    return bool((total_bytes(memory_of(group_of_jobs([job]))) <= job.cluster.device.memory_bytes).all())
+    return bool((total_bytes(memory_of(Jobs.at(job))) <= job.cluster.device.memory_bytes).all())
 
 
 @pytest.mark.parametrize("asked", LARGE.values(), ids=LARGE)

@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arrays import Bools, Floats, Indices, Number, Same
+from ..arrays import Bools, Floats, Indices, Number, Same, row_by_row
 from ..parallel.layout import Checkpointing
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
 from ..precision.policy import DType
 from ..workload.graph import OpClass, OpGraph
 from .constants import constants, measured
-from .job import JobGroup
+from .job import Jobs
 from .recompute import recomputed_shares
 from .roofline import (
     DeviceRates,
@@ -85,7 +85,7 @@ class ComputeCosts:
         return busy
 
 
-def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> ComputeCosts:
+def compute_costs(step: LoweredStep, group: Jobs, model: KernelModel) -> ComputeCosts:
     """Seconds of the kernels of one optimizer step on one device of the slowest pipeline stage.
 
     What model parallelism adds in messages is the business of the communication terms.
@@ -224,7 +224,7 @@ def _compute_costs(
     whole_s = once_s * kernels.scale
     if narrowed_every > 1:
         whole_s = whole_s * np.where(kernels.step.once_per_step, 1.0 / narrowed_every, 1.0)
-    sums = whole_s @ kernels.sums
+    sums = row_by_row(whole_s, kernels.sums)
     first, last = 3 * stages, sums.shape[1] - len(OP_CLASSES) - 1
     stage_s = sums[:, :first].reshape(jobs, 3, stages).transpose(1, 0, 2)
     host_s = kernels.host_s
@@ -269,7 +269,8 @@ def longer_of(one_s: Floats, other_s: Number) -> Floats:
     Accuracy: powers of 2 and 3 leave less spread in steps of one device than higher ones and the plain
     maximum (scripts/calibrate_host.py).
     """
-    both: Floats = np.cbrt(one_s**3 + np.asarray(other_s) ** 3)
+    other = np.asarray(other_s)
+    both: Floats = np.cbrt(one_s * one_s * one_s + other * other * other)  # powers depend on the row count
     return np.maximum(both, one_s)
 
 

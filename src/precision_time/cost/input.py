@@ -15,7 +15,7 @@ from ..hardware.device import Cluster
 from ..hardware.nodes import find_node_type
 from ..workload.workload import Workload
 from .constants import constants
-from .job import JobGroup
+from .job import Jobs
 from .stacks import Stack
 
 SYNTHETIC = "synthetic"
@@ -97,7 +97,7 @@ def _devices_of_host(node_type: str) -> float:
     return node.devices if node is not None and node.domain else 0.0
 
 
-def input_s(group: JobGroup) -> Floats:
+def input_s(group: Jobs) -> Floats:
     """Seconds in which the hosts' cores prepare the samples of one optimizer step, shape (C,).
 
     Assumes: every core is busy with samples, each host feeds its own devices.

@@ -1,18 +1,19 @@
 """A Job = Workload x Cluster x Precision x Layout x Stack: everything a step time depends on.
 
-Jobs that differ in their micro batch only are priced together, as a `JobGroup`.
+n jobs are a table, `Jobs`: those that differ in their micro batch only are a group, and priced together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from itertools import accumulate
 from operator import attrgetter
 
 import numpy as np
 
-from ..arrays import Floats
+from ..arrays import Floats, Indices
 from ..diagnostics import Diagnostic
 from ..errors import LayoutError
 from ..hardware.device import Cluster
@@ -67,39 +68,128 @@ class Job:
         return on_device(self.precision, self.cluster.device)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JobGroup:
-    """C jobs that are equal but for the micro batch."""
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Jobs:
+    """n jobs as a table: what they share by group, the micro batch by row.
 
-    workload: Workload
-    cluster: Cluster
-    precision: PrecisionPolicy
-    """As the device runs it (`Job.runs`)."""
-    layout: Layout
-    """Of every job of the group; its micro batch is the first job's."""
-    stack: Stack
-    scope: TimingScope
-    stragglers: bool = True
+    The cost model prices tables of one group (`groups`), whose shared parts have the names of `Job`.
+    """
+
+    shared: tuple[Job, ...]
+    """One job of each group, which speaks for all of it but the micro batch."""
+    group: Indices
+    """The group of each row, shape (n,)."""
     micro_batch_size: Floats
-    """Samples per forward pass and replica, shape (C,)."""
+    """Samples per forward pass and replica, shape (n,)."""
+    precision: PrecisionPolicy = field(init=False)
+    """Of a table of one group, as the device runs it (`Job.runs`)."""
+
+    def __post_init__(self) -> None:
+        if self.shared:
+            object.__setattr__(self, "precision", self.shared[0].runs)
+
+    @classmethod
+    def of(cls, jobs: Sequence[Job]) -> Jobs:
+        """Jobs in their order, a group each."""
+        return cls(
+            shared=tuple(jobs),
+            group=np.arange(len(jobs)),
+            micro_batch_size=np.array([job.layout.micro_batch_size for job in jobs], dtype=np.float64),
+        )
+
+    @classmethod
+    def at(cls, job: Job, micro_batch_size: Sequence[float] | Floats = ()) -> Jobs:
+        """One group: a job at n micro batches, its own where none are given."""
+        sizes = micro_batch_size if len(micro_batch_size) else (job.layout.micro_batch_size,)
+        batches = np.asarray(sizes, dtype=np.float64)
+        return cls(shared=(job,), group=np.zeros(len(batches), dtype=np.intp), micro_batch_size=batches)
+
+    @classmethod
+    def alike(cls, jobs: Sequence[Job]) -> Jobs:
+        """One group: jobs with one `group_key`, of which the first speaks for all."""
+        return cls.at(jobs[0], [job.layout.micro_batch_size for job in jobs])
+
+    @classmethod
+    def together(cls, tables: Sequence[Jobs]) -> Jobs:
+        """Tables one after the other, each group its own."""
+        starts = accumulate((len(table.shared) for table in tables), initial=0)
+        groups = [table.group + start for table, start in zip(tables, starts, strict=False)]
+        return cls(
+            shared=tuple(job for table in tables for job in table.shared),
+            group=np.concatenate([np.zeros(0, dtype=np.intp), *groups]),
+            micro_batch_size=np.concatenate([np.zeros(0), *(table.micro_batch_size for table in tables)]),
+        )
 
     def __len__(self) -> int:
         return len(self.micro_batch_size)
 
+    def distinct(self) -> tuple[Jobs, Indices]:
+        """Every job once, those of one `group_key` in one group; and where each row is among them."""
+        if len(self) == 1:
+            return self, self.group
+        keys: dict[Hashable, int] = {}
+        group_of = [keys.setdefault(group_key(job), len(keys)) for job in self.shared]
+        shared: dict[int, Job] = {}
+        for number, job in zip(group_of, self.shared, strict=True):
+            shared.setdefault(number, job)
+        asked = np.array(group_of, dtype=np.intp)[self.group]
+        seen: list[dict[float, int]] = [{} for _ in shared]
+        pairs = zip(asked.tolist(), self.micro_batch_size.tolist(), strict=True)
+        places = np.array([seen[number].setdefault(size, len(seen[number])) for number, size in pairs])
+        starts = np.array([0, *accumulate(map(len, seen))][:-1], dtype=np.intp)
+        once = Jobs(
+            shared=tuple(shared.values()),
+            group=np.repeat(np.arange(len(seen)), [*map(len, seen)]),
+            micro_batch_size=np.array([size for sizes in seen for size in sizes], dtype=np.float64),
+        )
+        return once, starts[asked] + places
 
-def group_of_jobs(jobs: Sequence[Job]) -> JobGroup:
-    """The group of jobs with one `group_key`; the first one speaks for all."""
-    first = jobs[0]
-    return JobGroup(
-        workload=first.workload,
-        cluster=first.cluster,
-        precision=first.runs,
-        layout=first.layout,
-        stack=first.stack,
-        scope=first.scope,
-        stragglers=first.stragglers,
-        micro_batch_size=np.array([job.layout.micro_batch_size for job in jobs], dtype=np.float64),
-    )
+    def slices(self) -> list[slice]:
+        """The rows of each group, of a table whose groups lie one after the other."""
+        ends = np.cumsum(np.bincount(self.group, minlength=len(self.shared))).tolist()
+        return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+
+    def groups(self) -> Iterator[Jobs]:
+        """The groups, each as a table, of a table whose groups lie one after the other."""
+        for job, rows in zip(self.shared, self.slices(), strict=True):
+            yield Jobs.at(job, self.micro_batch_size[rows])
+
+    def row(self, index: int) -> Job:
+        """One of the jobs."""
+        job, size = self.shared[int(self.group[index])], float(self.micro_batch_size[index])
+        if job.layout.micro_batch_size == size:
+            return job
+        return replace(job, layout=replace(job.layout, micro_batch_size=size))
+
+    @property
+    def workload(self) -> Workload:
+        """Of a table of one group, as what follows and `precision`."""
+        return self.shared[0].workload
+
+    @property
+    def cluster(self) -> Cluster:
+        """The devices."""
+        return self.shared[0].cluster
+
+    @property
+    def layout(self) -> Layout:
+        """Its micro batch is that of the job that speaks for all."""
+        return self.shared[0].layout
+
+    @property
+    def stack(self) -> Stack:
+        """The software."""
+        return self.shared[0].stack
+
+    @property
+    def scope(self) -> TimingScope:
+        """What a step includes."""
+        return self.shared[0].scope
+
+    @property
+    def stragglers(self) -> bool:
+        """Whether the slowest of many devices is allowed for."""
+        return self.shared[0].stragglers
 
 
 def group_key(job: Job) -> Hashable:

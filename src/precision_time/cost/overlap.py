@@ -17,7 +17,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..arrays import Floats, Ints, Number
+from ..arrays import Floats, Ints, Number, row_by_row
 from ..errors import ConfigError
 from ..units import MEBI
 from .collectives import Line, Lines, min_time_s
@@ -184,7 +184,7 @@ def ready_s(schedule: GradientSchedule, kernel_s: Floats) -> Floats:
     Returns:
         Seconds, (G,) or (C, G).
     """
-    ready: Floats = np.asarray(kernel_s, dtype=np.float64) @ schedule.completed.T
+    ready: Floats = row_by_row(np.asarray(kernel_s, dtype=np.float64), schedule.completed.T)
     return ready
 
 
@@ -259,6 +259,7 @@ def overlapped(
 
     Accuracy: see docs/reference/accuracy.md.
     """
+    kernel_s = np.ascontiguousarray(kernel_s)  # else sums depend on how many rows there are
     ready = ready_s(schedule, kernel_s)
     kept = isinstance(scale, float)
     group = _group_s(schedule, lines, float(scale)) if kept else group_s(schedule, lines, scale)

@@ -28,7 +28,7 @@ from ..precision.policy import DType
 from ..precision.support import computed_as, multiplied_as
 from ..workload.graph import OpClass
 from .constants import constants, measured
-from .job import JobGroup
+from .job import Jobs
 from .stacks import Stack, kind_of_stack
 
 CONVOLUTIONS = ("conv_1x1", "conv_3x3", "conv_other")
@@ -471,7 +471,7 @@ def load_kernel_model(arch: str = "", attention: str = "", channels_last: bool =
     )
 
 
-def kernel_model_of(group: JobGroup) -> KernelModel:
+def kernel_model_of(group: Jobs) -> KernelModel:
     """Utilizations for the device and the software of a group of jobs."""
     stack = group.stack
     return load_kernel_model(group.cluster.device.arch, attention_kernel(stack), stack.channels_last)

@@ -26,7 +26,7 @@ from .compute import ComputeCosts, compute_costs, first_slowest, kernels_and_hos
 from .constants import constants
 from .data_axis import ParameterPart
 from .input import input_s
-from .job import JobGroup, TimingScope
+from .job import Jobs, TimingScope
 from .memory import memory_of, total_bytes
 from .optimizer import MatrixWeights, OptimizerForm, offload_s, optimizer_terms, optimizer_work
 from .overlap import GradientSchedule, fully_exposed, gradient_schedule
@@ -54,6 +54,8 @@ class StepCosts:
     """Work, traffic and shares that features are made of."""
     least_s: Floats
     """Seconds below which no step is (`utilization.least_step_s`)."""
+    memory: Mapping[str, Number]
+    """Named bytes on the fullest device (`memory.memory_of`)."""
 
     @property
     def step_time_s(self) -> Floats:
@@ -71,7 +73,7 @@ class StepCosts:
         return reduce(np.add, self.link_seconds.values())
 
 
-def price(group: JobGroup) -> StepCosts:
+def price(group: Jobs) -> StepCosts:
     """Analytical costs of the jobs of a group."""
     step = lower(group.workload.graph, group.precision, group.cluster.device.arch)
     compute = compute_costs(step, group, kernel_model_of(group))
@@ -90,11 +92,13 @@ def price(group: JobGroup) -> StepCosts:
     terms["straggler_s"] = _straggler_s(group, terms)
     step_s: Floats = reduce(np.add, terms.values())
     terms[DATA_STALL] = longer_of(step_s, input_s(group)) - step_s
+    memory = memory_of(group)
     return StepCosts(
         terms=terms,
         link_seconds=link_seconds,
-        facts={**compute.facts, **_more_facts(group, compute)},
+        facts={**compute.facts, **_more_facts(group, compute, total_bytes(memory))},
         least_s=least_s,
+        memory=memory,
     )
 
 
@@ -157,7 +161,7 @@ def _matrices(step: LoweredStep, elements: Floats) -> MatrixWeights:
     )
 
 
-def _straggler_s(group: JobGroup, terms: Mapping[str, Floats]) -> Floats:
+def _straggler_s(group: Jobs, terms: Mapping[str, Floats]) -> Floats:
     """What the slowest of many devices costs those that wait for it."""
     layout, cluster = group.layout, group.cluster
     if not group.stragglers or layout.data_parallel_engine == "none":
@@ -167,7 +171,7 @@ def _straggler_s(group: JobGroup, terms: Mapping[str, Floats]) -> Floats:
     return share * total
 
 
-def _optimizer_terms(group: JobGroup, local: LocalParameters) -> dict[str, Floats]:
+def _optimizer_terms(group: Jobs, local: LocalParameters) -> dict[str, Floats]:
     """Update, unscale pass, host synchronization, transfers to the host, the trainer's time per tensor."""
     layout, device, graph = group.layout, group.cluster.device, group.workload.graph
     tensors = graph.param_tensors * local.tensor_share
@@ -228,7 +232,7 @@ def _optimizer_form(stack: Stack) -> OptimizerForm:
 
 
 def _communication_terms(
-    group: JobGroup, compute: ComputeCosts, local: LocalParameters
+    group: Jobs, compute: ComputeCosts, local: LocalParameters
 ) -> tuple[dict[str, Floats], dict[str, Floats]]:
     """Exposed seconds by term, and link seconds by axis."""
     size, layout = len(group), group.layout
@@ -252,7 +256,7 @@ def _communication_terms(
     return exposed, {axis: column(found.link_s) for axis, found in axes.items()}
 
 
-def _step_context(group: JobGroup, compute: ComputeCosts) -> StepContext:
+def _step_context(group: Jobs, compute: ComputeCosts) -> StepContext:
     return StepContext(
         layout=group.layout,
         cluster=as_seen(group.cluster, group.stack),
@@ -265,7 +269,7 @@ def _step_context(group: JobGroup, compute: ComputeCosts) -> StepContext:
     )
 
 
-def shared_and_bubble_s(group: JobGroup) -> tuple[Floats, Floats]:
+def shared_and_bubble_s(group: Jobs) -> tuple[Floats, Floats]:
     """Of the terms of `price`, a part that takes little work; shape (C,) each.
 
     Returns:
@@ -313,7 +317,7 @@ def pipeline_bubble_s(layout: Layout, compute: ComputeCosts, sent_s: Floats) -> 
     return np.maximum(schedule.bubble_s(layout.pp, layout.virtual_pp, layout.num_micro_batches, times), 0.0)
 
 
-def _amax_s(group: JobGroup, step: LoweredStep) -> float:
+def _amax_s(group: Jobs, step: LoweredStep) -> float:
     """All-reduces of the maxima that narrow types are scaled by, over all ranks that share activations."""
     exchange = amax_exchange(step, group.precision)
     rounds = exchange.per_micro_batch * group.layout.num_micro_batches + exchange.per_step
@@ -337,7 +341,7 @@ def _pass_times(compute: ComputeCosts) -> PassTimes:
     )
 
 
-def _parts(group: JobGroup, step: LoweredStep, local: LocalParameters) -> tuple[ParameterPart, ...]:
+def _parts(group: Jobs, step: LoweredStep, local: LocalParameters) -> tuple[ParameterPart, ...]:
     """Parameters by the ranks that average them: the experts apart where they have ranks of their own."""
     layout, policy = group.layout, group.precision
     sizes = {"dense": (local.dense, local.dense_total), "experts": (local.experts, local.experts_total)}
@@ -358,10 +362,9 @@ def _parts(group: JobGroup, step: LoweredStep, local: LocalParameters) -> tuple[
     )
 
 
-def _more_facts(group: JobGroup, compute: ComputeCosts) -> dict[str, Floats]:
+def _more_facts(group: Jobs, compute: ComputeCosts, needed: Number) -> dict[str, Floats]:
     """Facts that need more than the kernels of one policy."""
     moving, fixed = _wide_bytes(group.workload.graph)
-    needed = total_bytes(memory_of(group))
     return {
         "kernels_s": compute.busy_s,
         "bandwidth_saving": 1.0 - compute.facts["bytes"] / (moving * group.micro_batch_size + fixed + 1.0),

@@ -14,7 +14,7 @@ from ..arrays import Floats
 from ..hardware.device import Device
 from ..precision.policy import NARROW, DType, PrecisionPolicy
 from ..workload.graph import OpClass, OpGraph
-from .job import JobGroup
+from .job import Jobs
 from .roofline import peak_flops_per_s
 
 _WINOGRAD = 2.25
@@ -67,7 +67,7 @@ def _windowed_share(graph: OpGraph) -> float:
     return windowed / (graph.forward_flops or 1.0)
 
 
-def least_step_s(group: JobGroup) -> Floats:
+def least_step_s(group: Jobs) -> Floats:
     """Seconds below which no step is, shape (C,); 0 where the peak is unknown."""
     layout, cluster = group.layout, group.cluster
     peak = peak_of_products(group.precision, cluster.device)

@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Same
-from ..cost.job import JobGroup, TimingScope
+from ..cost.job import Jobs, TimingScope
 from ..cost.roofline import KIND, WIDTHS, peak_flops_per_s
 from ..cost.stacks import Stack, kind_names, kind_of_stack, suite_names
 from ..cost.step import StepCosts
@@ -60,7 +61,7 @@ _degrees = attrgetter(*_DEGREES)
 _TINY_S = 1e-9
 
 
-def group_features(group: JobGroup, costs: StepCosts) -> tuple[tuple[str, ...], Floats]:
+def group_features(group: Jobs, costs: StepCosts) -> tuple[tuple[str, ...], Floats]:
     """Feature columns of a group of jobs.
 
     Args:
@@ -92,7 +93,7 @@ def group_features(group: JobGroup, costs: StepCosts) -> tuple[tuple[str, ...], 
     features = np.empty((len(group), len(priced) + len(fixed)))
     features[:, : len(priced)] = np.concatenate([*priced.values()]).reshape(len(priced), -1).T
     features[:, len(priced) :] = fixed
-    return (*priced, *(name for part in parts for name in part.names)), features
+    return (*priced, *chain.from_iterable(part.names for part in parts)), features
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -65,7 +65,9 @@ class IntervalModel:
 
     def scale_of(self, trees: Floats, novelty: Floats) -> Floats:
         """The same, from what the trees say."""
-        scale: Floats = np.maximum(np.exp(_regressors(trees, novelty) @ self.growth), _MIN_SCALE)
+        # Term by term: the same to the bit however many rows there are.
+        log_scale = np.add.accumulate(_regressors(trees, novelty) * self.growth, axis=1)[:, -1]
+        scale: Floats = np.maximum(np.exp(log_scale), _MIN_SCALE)
         return scale
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:

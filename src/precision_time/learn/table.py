@@ -15,7 +15,7 @@ from ..arrays import Ints
 from ..corpus.jobs import UnsupportedRow, job_of
 from ..corpus.measurement import Measurement
 from ..corpus.splits import configuration_groups, joined_groups
-from ..cost.job import Job, JobGroup, group_key, group_of_jobs
+from ..cost.job import Job, Jobs, group_key
 from ..cost.step import StepCosts, price
 from ..errors import NotFittedError, PrecisionTimeError
 from ..executor import Executor, in_chunks
@@ -217,8 +217,7 @@ def job_table(jobs: Sequence[Job], progress: Callable[[int], None] | None = None
     groups = groups_of(jobs)
     tables: list[JobTable] = []
     for indices in groups:
-        some = [jobs[index] for index in indices]
-        tables.append(priced_group(group_of_jobs(some), some[0])[1])
+        tables.append(priced_group(Jobs.alike([jobs[index] for index in indices]))[1])
         if progress:
             progress(len(indices))
     if not tables:
@@ -244,42 +243,43 @@ def groups_of(jobs: Sequence[Job]) -> list[list[int]]:
     return sorted(groups.values(), key=place)
 
 
-def priced_group(group: JobGroup, job: Job) -> tuple[StepCosts, JobTable]:
+def priced_group(group: Jobs) -> tuple[StepCosts, JobTable]:
     """Costs of a group and its table, both in its order; after the costs of its jobs come the smaller ones'.
 
     The one place where features are made.
 
     Args:
         group: Jobs that differ in the micro batch alone.
-        job: One of them.
     """
     sizes, halves = with_halves(tuple(group.micro_batch_size.tolist()))
-    every = replace(group, micro_batch_size=np.array(sizes))
+    [job] = group.shared
+    every = Jobs.at(job, sizes)
     costs = price(every)
     proxy = proxy_of(job)
     learned, known = every, costs
     if proxy is not job:
-        learned = replace(group_of_jobs([proxy]), micro_batch_size=every.micro_batch_size)
+        learned = Jobs.at(proxy, every.micro_batch_size)
         known = price(learned)
     # The features of fp16 are those of bf16 where a device multiplies both at one rate: loss scaling and
     # casts are priced, and trees have no more to say of them.
     precision = as_bf16(learned.precision, learned.cluster.device)
     if precision != learned.precision:
-        learned = replace(learned, precision=precision)
+        learned = Jobs.at(replace(learned.shared[0], precision=precision), every.micro_batch_size)
         known = price(learned)
     names, features = group_features(learned, known)
     step_s, compute_s = costs.step_time_s, costs.compute_s
-    table = JobTable(
-        # The last digits depend on how many jobs are priced together; trees may split at them.
-        features=features.round(_DIGITS),
-        names=names,
-        analytical_s=step_s,
-        compute_s=compute_s,
-        exposed_s=step_s - compute_s,
-        least_s=costs.least_s,
-    )
-    own, smaller = table.take(slice(len(group))), table.take(slice(len(group), None))
-    return costs, replace(own, smaller=smaller, halves=halves)
+    found: dict[str, Floats] = {
+        "features": features.round(_DIGITS),  # trees may split at the last digits
+        "analytical_s": step_s,
+        "compute_s": compute_s,
+        "exposed_s": step_s - compute_s,
+        "least_s": costs.least_s,
+    }
+    own: dict[str, Any] = {name: values[: len(group)] for name, values in found.items()}
+    if len(every) == len(group):
+        return costs, JobTable(names=names, **own)
+    rest: dict[str, Any] = {name: values[len(group) :] for name, values in found.items()}
+    return costs, JobTable(names=names, **own, smaller=JobTable(names=names, **rest), halves=halves)
 
 
 def proxy_of(job: Job) -> Job:

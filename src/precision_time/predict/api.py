@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..barrier import check_may_read
-from ..cost.job import Job
+from ..cost.job import Jobs
 from ..diagnostics import OWN_PREDICTOR, Diagnostic, Severity
 from ..errors import PrecisionTimeError
 from ..learn.artifact import TrainedPredictor, chosen_predictor
@@ -19,9 +20,9 @@ from ..learn.calibration.calibration import Calibration, as_calibration
 from ..request.request import Request
 from ..request.signature import takes_request_fields
 from .anchors import anchored
+from .answer import ALL, Answers, RunLength, answer
 from .prediction import Prediction
-from .predictor import RunLength, predict_jobs
-from .remedies import suggest_fit
+from .view import prediction_of
 
 FEW = 16
 """Of more requests than this, those that do not fit come without what to ask for instead."""
@@ -58,17 +59,10 @@ def predict(request: Request, *, predictor: TrainedPredictor | None = None) -> P
         request: What is asked.
         predictor: The trained predictor; None for the one that the request names, else the one that ships.
     """
-    trained, job = predictor or chosen_predictor(request.predictor), request.resolve()
-    [answer] = _answers([request], [job], trained)
-    return _with_remedy(answer, request, job, trained)
-
-
-def _with_remedy(answer: Prediction, request: Request, job: Job, predictor: TrainedPredictor) -> Prediction:
-    """The answer, with what to ask for instead where the job does not fit."""
-    if answer.fits:
-        return answer
-    remedy = Diagnostic("memory", Severity.WARNING, suggest_fit(request, job, predictor))
-    return replace(answer, diagnostics=(*answer.diagnostics, remedy))
+    [(_, found)] = answered([(request, Jobs.of([request.resolve()]))], predictor=predictor, remedies=True)
+    if isinstance(found, PrecisionTimeError):
+        raise found
+    return prediction_of(found, 0)
 
 
 def predict_each(
@@ -117,69 +111,87 @@ def _each(
     progress: Callable[[int, int], None],
 ) -> list[Prediction | PrecisionTimeError]:
     """As `predict_each`, each request by itself."""
-    found: list[Prediction | PrecisionTimeError | None] = [None] * len(requests)
-    jobs: dict[int, Job] = {}
+    found: dict[int, Prediction | PrecisionTimeError] = {}
+    resolved: dict[int, Jobs] = {}
     for index, request in enumerate(requests):
         progress(index, len(requests))
         try:
-            jobs[index] = request.resolve()
+            resolved[index] = Jobs.of([request.resolve()])
         except PrecisionTimeError as error:
             found[index] = error
+    places = [*resolved]
+    asked = [(requests[index], jobs) for index, jobs in resolved.items()]
+    for rows, answers in answered(asked, predictor=predictor, remedies=remedies):
+        for place, row in enumerate(rows):
+            found[places[row]] = prediction_of(answers, place) if isinstance(answers, Answers) else answers
+    return [found[index] for index in range(len(requests))]
+
+
+def answered(
+    asked: Sequence[tuple[Request, Jobs]],
+    *,
+    predictor: TrainedPredictor | None = None,
+    remedies: bool = False,
+    want: frozenset[str] = ALL,
+) -> Iterator[tuple[list[int], Answers | PrecisionTimeError]]:
+    """The answers to requests, those with the same predictor and measured steps in one table.
+
+    Args:
+        asked: Requests, each with its jobs.
+        predictor: Of all; None for the one that each request names, else the one that ships.
+        remedies: Of `answer`, as `want`.
+        want: The groups of columns.
+
+    Yields:
+        Which of the requests are in a table, in the order of its groups, and the table, or why it is none.
+    """
     together: dict[Hashable, list[int]] = {}
-    for index in jobs:
-        asked = requests[index]
+    for index, (request, _) in enumerate(asked):
         # Own measured steps move the answers that they come with, and no others.
-        given = asked.calibration
+        given = request.calibration
         shared = given if isinstance(given, Calibration) else str(given or "")
-        alone = asked.anchors or not isinstance(given, Calibration | str | Path | None)
-        measured: Hashable = index if alone else shared
-        together.setdefault((measured, asked.predictor), []).append(index)
+        alone = request.anchors or not isinstance(given, Calibration | str | Path | None)
+        together.setdefault((index if alone else shared, request.predictor), []).append(index)
     for rows in together.values():
-        try:
-            trained = predictor or chosen_predictor(requests[rows[0]].predictor)
-        except PrecisionTimeError as error:
-            found = [error if index in rows else each for index, each in enumerate(found)]
-            continue
         for start in range(0, len(rows), _AT_ONCE):
             some = rows[start : start + _AT_ONCE]
             try:
-                answers = _answers([requests[row] for row in some], [jobs[row] for row in some], trained)
-            except PrecisionTimeError as error:  # of the measured steps that all of them share
-                found = [error if index in some else each for index, each in enumerate(found)]
+                found = _table([asked[row] for row in some], predictor, remedies, want)
+            except PrecisionTimeError as error:
+                if len(some) == 1:
+                    yield some, error
+                    continue
+                for row in some:  # each says by itself what is wrong with it
+                    again = answered([asked[row]], predictor=predictor, remedies=remedies, want=want)
+                    yield from (([row], each) for _, each in again)
                 continue
-            for row, answer in zip(some, answers, strict=True):
-                found[row] = _with_remedy(answer, requests[row], jobs[row], trained) if remedies else answer
-    return [each for each in found if each is not None]
+            yield some, found
 
 
-def _answers(
-    requests: Sequence[Request], jobs: Sequence[Job], predictor: TrainedPredictor
-) -> list[Prediction]:
-    """The answers to requests with the same measured steps, those of the first."""
-    first = requests[0]
-    calibration = _calibration(first.calibration, predictor)
-    answers = predict_jobs(
+def _table(
+    asked: Sequence[tuple[Request, Jobs]],
+    predictor: TrainedPredictor | None,
+    remedies: bool,
+    want: frozenset[str],
+) -> Answers:
+    """The answers to requests with the same predictor and measured steps, those of the first."""
+    first = asked[0][0]
+    trained = predictor or chosen_predictor(first.predictor)
+    calibration = _calibration(first.calibration, trained)
+    requests = [request for request, jobs in asked for _ in jobs.shared]
+    jobs = Jobs.together([jobs for _, jobs in asked]) if len(asked) > 1 else asked[0][1]
+    coverage = np.array([request.coverage for request in requests])[jobs.group]
+    return answer(
         jobs,
-        predictor,
-        lengths=[
-            RunLength(
-                dataset=request.dataset,
-                dataset_samples=request.samples,
-                epochs=request.epochs,
-                steps=request.steps,
-                tokens=request.tokens,
-                input_samples_per_s=request.input_rate,
-            )
-            for request in requests
-        ],
-        coverages=[request.coverage for request in requests],
-        calibration=anchored(first, predictor, calibration),
+        trained,
+        lengths=[RunLength.of(request) for request in requests],
+        coverage=coverage,
+        calibration=anchored(first, trained, calibration),
+        requests=requests,
+        said=diagnostics_of(trained, calibration),
+        remedies=remedies,
+        want=want,
     )
-    said = diagnostics_of(predictor, calibration)
-    return [
-        replace(answer, request=request.to_dict(), diagnostics=(*said, *answer.diagnostics))
-        for answer, request in zip(answers, requests, strict=True)
-    ]
 
 
 def diagnostics_of(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -222,7 +221,7 @@ def _at_one_batch(
     for (row, (_, assumed)), answer in zip(smaller.items(), again, strict=True):
         changed[row] = answer
         if isinstance(answer, Prediction):
-            changed[row] = replace(answer, diagnostics=(*answer.diagnostics, assumed))
+            changed[row] = answer.remarking(assumed)
     return changed
 
 

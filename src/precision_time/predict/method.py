@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..cost.job import Job, TimingScope, group_of_jobs
+from ..cost.job import Job, Jobs, TimingScope
 from ..cost.step import price
 from ..parallel.layout import Checkpointing, Offload
 from ..precision.catalog import get_policy
@@ -46,7 +46,7 @@ def _with_graph(job: Job, graph: OpGraph) -> Job:
 
 
 def _step_s(job: Job) -> float:
-    return float(price(group_of_jobs([job])).step_time_s[0])
+    return float(price(Jobs.at(job)).step_time_s[0])
 
 
 def _generation_seconds(job: Job, generation: Generation) -> dict[str, float]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..diagnostics import Diagnostic, Severity, texts_of
 from ..render.blocks import TEXT_WIDTH, Block
@@ -51,9 +51,12 @@ class Skipped:
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Prediction(Result):
-    """The answer to one request, in SI units."""
+    """The answer to one request, in SI units.
+
+    Of an answer that was computed here, what is more than a number is made when it is read.
+    """
 
     model: str
     device: str
@@ -92,21 +95,76 @@ class Prediction(Result):
     """Of the run: in seconds of `total_time_s`."""
     device_hours: float | None = None
     """Of the run over all devices (GPU-hours)."""
-    total_time_missing: str = ""
+    total_time_missing: str = dataclasses.field(default_factory=str)
     """Why there is no `total_time_s`, and what to give."""
-    nearest_measurements: tuple[NearestMeasurement, ...] = ()
+    nearest_measurements: tuple[NearestMeasurement, ...] = dataclasses.field(default_factory=tuple)
     """Most similar first."""
     request: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
     """The fields of the request that was asked, as a job file holds them; empty where none was."""
-    diagnostics: tuple[Diagnostic, ...] = ()
-    """What was filled in because the request does not say it, and what to act on."""
+    diagnostics: tuple[Diagnostic, ...] = dataclasses.field(default_factory=tuple)
+    """What was filled in because the request does not say it, and what to act on, the remedy included."""
     params: float = 0.0
     """Parameters of the model, trained or not."""
+
+    @classmethod
+    def made(cls, reader: Callable[[str], Any], **known: Any) -> Prediction:
+        """A prediction of which some fields are known, and the others are read when they are asked for.
+
+        Args:
+            reader: Gives the value of a field, and `remarks` and `remedy`.
+            known: Values of the others.
+        """
+        found = object.__new__(cls)
+        vars(found).update(known, _reader=reader)
+        return found
+
+    if TYPE_CHECKING:
+        remarks: ClassVar[tuple[Diagnostic, ...]]
+        """The diagnostics, without the remedy where that was not asked for yet: it takes the longest."""
+        remedy: ClassVar[str]
+        """What to ask for instead of a job that does not fit; empty where it fits, or among many answers."""
+    else:
+
+        def __getattr__(self, name: str) -> Any:
+            reader = vars(self).get("_reader")
+            if name not in _READ or (reader is None and name not in ("remarks", "remedy")):
+                raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+            if name == "diagnostics":
+                remedy = [Diagnostic("memory", Severity.WARNING, self.remedy)] if self.remedy else []
+                value = (*self.remarks, *remedy)
+            else:
+                value = self._said(name) if reader is None else reader(name)
+            vars(self)[name] = value
+            return value
+
+    def _said(self, name: str) -> Any:
+        """Of an answer that was read from somewhere, all of which is known."""
+        if name == "remarks":
+            return self.diagnostics
+        about_memory = [item.text for item in self.diagnostics if item.code == "memory"]
+        return about_memory[1] if len(about_memory) > 1 else ""  # after by how much it does not fit
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All fields, read."""
+        return {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+
+    def whole(self) -> Prediction:
+        """The same, with every field read here and now."""
+        return replace(self)
+
+    def remarking(self, *more: Diagnostic) -> Prediction:
+        """The same with further diagnostics; a remedy that was not asked for yet is not asked for now."""
+        if "_reader" not in vars(self):
+            return replace(self, diagnostics=(*self.diagnostics, *more))
+        found = object.__new__(Prediction)
+        vars(found).update({**vars(self), "remarks": (*self.remarks, *more)})
+        vars(found).pop("diagnostics", None)
+        return found
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What was filled in, in words."""
-        return texts_of(self.diagnostics, Severity.ASSUMPTION)
+        return texts_of(self.remarks, Severity.ASSUMPTION)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -149,3 +207,12 @@ class Prediction(Result):
         from .page import notebook_of
 
         return notebook_of([self])
+
+
+_READ = frozenset(
+    {
+        *("terms", "memory_terms", "link_seconds", "nearest_measurements", "request", "total_time_missing"),
+        *("diagnostics", "remarks", "remedy"),
+    }
+)
+"""What is made when it is read."""

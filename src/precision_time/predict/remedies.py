@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..cost.job import Job, group_of_jobs
+from ..cost.job import Job, Jobs
 from ..cost.memory import memory_of
 from ..diagnostics import LAYOUT_CHOSEN
 from ..errors import PrecisionTimeError
@@ -49,7 +49,7 @@ _AS_FAST = 0.5
 
 def memory_of_job(job: Job) -> dict[str, float]:
     """Named bytes on the fullest device."""
-    terms = memory_of(group_of_jobs([job]))
+    terms = memory_of(Jobs.at(job))
     return {name: float(np.asarray(value).reshape(-1)[0]) for name, value in terms.items()}
 
 

@@ -10,23 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any
 
-from ..cost.job import Job
+from ..cost.job import Job, Jobs
 from ..diagnostics import LAYOUT_CHOSEN
 from ..errors import PrecisionTimeError
 from ..hardware.device import Cluster
 from ..learn.artifact import chosen_predictor
-from ..learn.priced import predict_step_times
 from ..request.request import Request
 from ..request.signature import takes_request_fields
+from .answer import TIME, RunLength, answer
 from .api import as_request
-from .method import method_seconds
 from .remedies import at_layout
 
-_COVERAGE = 0.9
-"""Of intervals that are not shown."""
 _FACTOR = 2.0
 _OF_REQUEST: Mapping[str, str] = {
     "batch_size": "samples per device and forward pass",
@@ -99,13 +95,10 @@ def sensitivity(model: Any, **options: Any) -> tuple[Sensitivity, ...]:
     base = asked.resolve(workload=base.workload)
     tried = [*_of_request(asked, base), *_of_hardware(base)]
     jobs = [base, *(job for *_, pair in tried for job in pair if job is not None)]
-    times = predict_step_times(jobs, chosen_predictor(asked.predictor), coverage=_COVERAGE)
-    seconds = {
-        id(job): float(step_s) + math.fsum(method_seconds(job, float(step_s / analytical_s)).values())
-        for job, step_s, analytical_s in zip(jobs, times.step_time_s, times.jobs.analytical_s, strict=True)
-    }
-    step_of = partial(_step_s, seconds, asked)
-    found = [_row(name, words, value, base, pair, step_of) for name, words, value, pair in tried]
+    trained, lengths = chosen_predictor(asked.predictor), [RunLength.of(asked)] * len(jobs)
+    steps = answer(Jobs.of(jobs), trained, lengths=lengths, want=frozenset({TIME})).columns["step_time_s"]
+    step_s = dict(zip(map(id, jobs), steps.tolist(), strict=True))
+    found = [_row(name, words, value, base, pair, step_s) for name, words, value, pair in tried]
     return tuple(sorted(found, key=lambda row: -abs(row.elasticity)))
 
 
@@ -187,17 +180,16 @@ def _with_cluster(base: Job, cluster: Cluster) -> Job:
     return replace(base, cluster=replace(cluster, reference=base.cluster.reference or base.cluster))
 
 
-def _step_s(seconds: Mapping[int, float], asked: Request, job: Job) -> float:
-    """Of an optimizer step, waiting for a known input rate included."""
-    fed_s = job.layout.global_batch_size / asked.input_rate if asked.input_rate else 0.0
-    return max(seconds[id(job)], fed_s)
-
-
 def _row(
-    name: str, words: str, value: float, base: Job, pair: tuple[Job | None, Job | None], step_of: Any
+    name: str,
+    words: str,
+    value: float,
+    base: Job,
+    pair: tuple[Job | None, Job | None],
+    step_s: Mapping[int, float],
 ) -> Sensitivity:
-    base_s = step_of(base)
-    steps = [None if job is None else step_of(job) / base_s for job in pair]
+    """One row; `step_s` has the seconds of a step by the identity of its job."""
+    steps = [None if job is None else step_s[id(job)] / step_s[id(base)] for job in pair]
     each = [
         None if job is None or step is None else step * _samples(base) / _samples(job)
         for job, step in zip(pair, steps, strict=True)

@@ -27,7 +27,7 @@ from ..io import check_replaceable, package_hash, put_in_place, table_cell
 from ..learn.artifact import PREDICTOR_VARIABLE, chosen_predictor
 from ..ray_executor import open_executor
 from ..request.grid import Block, Grid
-from .bulk import TERM_COLUMNS, Table, answer_table, column_types
+from .sweep import TERM_COLUMNS, Table, answer_table, column_types
 
 FORMATS = (".csv", ".jsonl", ".parquet")
 _PARQUET = ".parquet"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..cost.job import Job
+from ..cost.job import Job, Jobs
 from ..diagnostics import LAYOUT_CHOSEN
 from ..errors import PrecisionTimeError
 from ..hardware.catalog import device_assumption, known_devices
 from ..hardware.device_table import catalog_name
 from ..io import packaged_toml
 from ..learn.artifact import TrainedPredictor, chosen_predictor
-from ..learn.priced import predict_step_times
 from ..request.request import Request
-from .method import method_seconds
-from .remedies import at_layout, needed_bytes
+from .answer import CHANGED, RunLength, answer
+from .remedies import at_layout
 
 if TYPE_CHECKING:
     from .prediction import Prediction
@@ -107,18 +105,12 @@ def what_matters(
         base = asked.resolve(workload=base.workload)
     tried = [(row, value, job) for row in _rows() for value, job in _jobs(row, asked, base, prediction)]
     jobs = [base, *(job for *_, job in tried)]
-    times = predict_step_times(
-        jobs, predictor or chosen_predictor(asked.predictor), coverage=prediction.interval.coverage
-    )
-    whole_s = [
-        seconds + math.fsum(method_seconds(job, seconds / analytical_s).values())
-        for job, seconds, analytical_s in zip(jobs, times.step_time_s, times.jobs.analytical_s, strict=True)
-    ]
-    each_s = [_seconds_each(job, s, asked) for job, s in zip(jobs, whole_s, strict=True)]
-    base_bytes = needed_bytes(base)
+    trained = predictor or chosen_predictor(asked.predictor)
+    changed = answer(Jobs.of(jobs), trained, lengths=[RunLength.of(asked)] * len(jobs), want=CHANGED).columns
+    each_s = (1.0 / changed["throughput"]).tolist()
+    base_bytes, *needed = changed["memory_bytes_per_device"].tolist()
     found: dict[str, Alternative] = {}
-    for (row, value, job), unit_s in zip(tried, each_s[1:], strict=True):
-        held = needed_bytes(job)
+    for (row, value, job), unit_s, held in zip(tried, each_s[1:], needed, strict=True):
         fits = held <= job.cluster.device.memory_bytes
         change, more = unit_s / each_s[0] - 1.0, held / base_bytes - 1.0
         known = found.get(row["field"])
@@ -165,7 +157,7 @@ def _jobs(
 
 
 def _batch_assumed(prediction: Prediction) -> bool:
-    return any(item.code == "default-batch" for item in prediction.diagnostics)
+    return any(item.code == "default-batch" for item in prediction.remarks)
 
 
 def _applies(row: Mapping[str, Any], request: Request, base: Job, prediction: Prediction) -> bool:
@@ -173,7 +165,7 @@ def _applies(row: Mapping[str, Any], request: Request, base: Job, prediction: Pr
     if given & set(row.get("unless", ())):
         return False
     if "read_as" in row:
-        if all(item.code != row["read_as"] for item in prediction.diagnostics):
+        if all(item.code != row["read_as"] for item in prediction.remarks):
             return False
     elif row["field"] in given:
         return False
@@ -204,10 +196,3 @@ def _variants(name: str | None, base: Job) -> list[str]:
     offered = (remark or "").partition(";")[2]
     known = {device.name for device in known_devices()}
     return [word for word in re.split(r"[\s,;]+", offered) if word in known]
-
-
-def _seconds_each(job: Job, step_time_s: float, request: Request) -> float:
-    """Seconds per sample, in the unit in which throughput is quoted."""
-    samples = job.layout.global_batch_size
-    fed_s = samples / request.input_rate if request.input_rate else 0.0
-    return max(float(step_time_s), fed_s) / (samples * job.workload.units_per_sample)

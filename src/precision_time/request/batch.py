@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..cost.job import Job, group_of_jobs
+from ..cost.job import Job, Jobs
 from ..cost.memory import memory_of, total_bytes
 from ..cost.stacks import Stack, get_stack_profile, policy_under, usual_variant
 from ..diagnostics import LAYOUT_CHOSEN, Diagnostics
@@ -244,7 +244,7 @@ def _batched(job: Job, batch_size: float) -> Job:
 
 
 def _fits(job: Job) -> bool:
-    needed = float(np.max(total_bytes(memory_of(group_of_jobs([job])))))
+    needed = float(np.max(total_bytes(memory_of(Jobs.at(job)))))
     return needed <= job.cluster.device.memory_bytes
 
 

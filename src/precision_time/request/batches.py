@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..arrays import Bools, Floats, Indices
-from ..cost.job import Job, group_of_jobs
+from ..cost.job import Job, Jobs
 from ..cost.memory import memory_of, total_bytes
 from ..diagnostics import LAYOUT_CHOSEN, Diagnostics
 from ..errors import PrecisionTimeError
@@ -27,25 +27,15 @@ _OF_LENGTHS = ("mean_seq_len", "packing", "padding_share")
 """What makes rows of samples, by the batch."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SharedJob:
-    """Jobs that are equal but for the micro batch, remarks included."""
-
-    job: Job
-    """The first of them."""
-    rows: Indices
-    """Which of the batches, shape (n,)."""
-    micro_batch_size: Floats
-    """Rows per forward pass and replica, shape (n,)."""
-
-
 Refused = dict[int, PrecisionTimeError]
 
 
 def jobs_at_batches(
     request: Request, name: str, values: Sequence[float], *, named_only: bool = False
-) -> tuple[list[SharedJob], Refused]:
-    """The jobs of a request with other batches, and those that are refused.
+) -> tuple[Jobs, Indices, Refused]:
+    """The jobs of a request with other batches, which batch each row has, and those that are refused.
+
+    Jobs of one group are equal but for the micro batch, remarks included.
 
     Args:
         request: With any batch in that field.
@@ -58,7 +48,7 @@ def jobs_at_batches(
         job = job_without_batch(request, found, named_only=named_only)
         return _Batches(request, name, np.asarray(values, dtype=np.float64), job, found, named_only).split()
     except PrecisionTimeError as error:  # of what all of them share
-        return [], dict.fromkeys(range(len(values)), error)
+        return Jobs.together([]), np.zeros(0, dtype=np.intp), dict.fromkeys(range(len(values)), error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,41 +61,44 @@ class _Batches:
     found: Diagnostics
     named_only: bool
 
-    def split(self) -> tuple[list[SharedJob], Refused]:
+    def split(self) -> tuple[Jobs, Indices, Refused]:
         """The jobs by what they share."""
         alone = np.ones(len(self.values), dtype=bool)
-        shared: list[SharedJob] = []
+        found: list[tuple[Jobs, Indices]] = []
         refused: Refused = {}
         if self._memory_decides():
             micro, whole = self._micro_batches()
             for rows in self._alike(micro, whole):
                 alone[rows] = False
-                self._add(shared, refused, rows, micro[rows])
+                self._add(found, refused, rows, micro[rows])
         order = np.flatnonzero(alone)
         order = order[np.argsort(self.values[order], kind="stable")]
         for place, row in enumerate(order):
-            answered = len(shared)
-            self._add(shared, refused, order[place : place + 1], None)
-            if len(shared) > answered and self._none_above(shared[-1], float(self.values[row])):
-                rows = order[place:]
-                micro, _ = self._micro_batches()
-                shared[-1] = replace(shared[-1], rows=rows, micro_batch_size=micro[rows])
-                break
-        return shared, refused
+            answered = len(found)
+            self._add(found, refused, order[place : place + 1], None)
+            if len(found) > answered:
+                [job] = found[-1][0].shared
+                if self._none_above(job, float(self.values[row])):
+                    rows = order[place:]
+                    micro, _ = self._micro_batches()
+                    found[-1] = (Jobs.at(job, micro[rows]), rows)
+                    break
+        rows = np.concatenate([np.zeros(0, dtype=np.intp), *(rows for _, rows in found)])
+        return Jobs.together([jobs for jobs, _ in found]), rows, refused
 
-    def _add(self, shared: list[SharedJob], refused: Refused, rows: Indices, micro: Floats | None) -> None:
+    def _add(
+        self, found: list[tuple[Jobs, Indices]], refused: Refused, rows: Indices, micro: Floats | None
+    ) -> None:
         """Resolve the first of some rows, which speaks for all."""
         request = self.request.changed(**{self.name: float(self.values[rows[0]])})
-        found = Diagnostics([*self.found.items])
+        remarks = Diagnostics([*self.found.items])
         try:
-            job = with_batch(self.job, request, found)
-            job = completed(job, request, found, named_only=self.named_only)
+            job = with_batch(self.job, request, remarks)
+            job = completed(job, request, remarks, named_only=self.named_only)
         except PrecisionTimeError as error:
             refused.update(dict.fromkeys(rows.tolist(), error))
             return
-        if micro is None:
-            micro = np.array([job.layout.micro_batch_size])
-        shared.append(SharedJob(job=job, rows=rows, micro_batch_size=micro))
+        found.append((Jobs.at(job, () if micro is None else micro), rows))
 
     def _memory_decides(self) -> bool:
         """Whether a batch changes nothing but what fits."""
@@ -142,16 +135,16 @@ class _Batches:
                 found.append(rest)
         return [np.flatnonzero(each) for each in found if each.any()]
 
-    def _none_above(self, one: SharedJob, value: float) -> bool:
+    def _none_above(self, job: Job, value: float) -> bool:
         """Whether no layout is chosen for larger batches, as none was for this one.
 
         The candidates are those of every whole batch above one sample per device, and need more memory.
         """
-        chosen = any(item.code == LAYOUT_CHOSEN for item in one.job.diagnostics)
+        chosen = any(item.code == LAYOUT_CHOSEN for item in job.diagnostics)
         whole = value > 1.0 and value == int(value)
         return self._memory_decides() and self.name == "batch_size" and whole and not chosen
 
 
 def _needed(job: Job, micro: Floats) -> Floats:
-    group = replace(group_of_jobs([job]), micro_batch_size=micro)
+    group = Jobs.at(job, micro)
     return np.broadcast_to(np.asarray(total_bytes(memory_of(group))), (len(micro),))

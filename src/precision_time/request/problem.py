@@ -9,14 +9,13 @@ from uuid import uuid4
 
 import numpy as np
 
-from ..cost.job import Job, JobGroup, TimingScope
+from ..cost.job import Job, Jobs
 from ..cost.memory import memory_of, needed_bytes
 from ..cost.stacks import Stack, policy_under
 from ..diagnostics import Diagnostic
 from ..hardware.device import Cluster
 from ..parallel.layout import Layout, Offload
 from ..precision.policy import PrecisionPolicy
-from ..precision.support import on_device
 from ..workload.workload import Workload
 
 
@@ -70,23 +69,14 @@ class Problem:
             diagnostics=self.diagnostics,
         )
 
-    def group(self, layout: Layout, batches: Sequence[float] = ()) -> JobGroup:
+    def group(self, layout: Layout, batches: Sequence[float] = ()) -> Jobs:
         """The same as a group.
 
         Args:
             layout: What all of the group have in common.
             batches: Micro batches of the group; that of the layout alone when there are none.
         """
-        return JobGroup(
-            workload=self.workload,
-            cluster=self.cluster,
-            precision=on_device(self.precision_under(layout), self.cluster.device),
-            layout=layout,
-            stack=self.stack,
-            scope=TimingScope.FULL_STEP,
-            stragglers=self.stragglers,
-            micro_batch_size=np.array(batches or (layout.micro_batch_size,), dtype=np.float64),
-        )
+        return Jobs.at(self.job(layout), batches)
 
     def needed_bytes(self, layout: Layout, batches: Sequence[float] = ()) -> tuple[float, ...]:
         """Bytes on the fullest device for each micro batch, as of `group`."""

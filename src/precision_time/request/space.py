@@ -332,7 +332,7 @@ def _value(name: str, word: str) -> Any:
     except (KeyError, ValueError):
         known = ", ".join(words) or f"a value of type {getattr(kind, '__name__', kind)}"
         raise ConfigError(f"{name}={word} is invalid. To fix: use {known}.") from None
-    raise ConfigError(f"{name} is not a single number or word. To fix: give a Layout to predict_job instead.")
+    raise ConfigError(f"{name} is not a single number or word. To fix: give a Layout to `answer` instead.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

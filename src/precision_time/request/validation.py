@@ -195,6 +195,8 @@ class Fields:
 
     model_fields: ClassVar[dict[str, Field]] = {}
     """By name, in the order of the class, those of its bases first."""
+    names: ClassVar[frozenset[str]] = frozenset()
+    """What a user may write: the fields, and in the place of a part its fields."""
     aliases: ClassVar[Mapping[str, str]] = {}
     """Other names of fields."""
 
@@ -205,6 +207,9 @@ class Fields:
             if not _is_of_class(annotation)
         }
         cls.model_fields = {**cls.model_fields, **own}
+        parts = {name: field.part for name, field in cls.model_fields.items()}
+        within = [part.model_fields if part else [name] for name, part in parts.items()]
+        cls.names = frozenset(name for names in within for name in names)
         for name, field in own.items():
             if isinstance(field.default, dict | list):
                 delattr(cls, name)  # `__getattr__` gives everyone one of his own
@@ -265,16 +270,12 @@ class Fields:
             raise ConfigError(f"{given!r:.60} is no mapping. To fix: write it as names and values.")
         written = {self.aliases.get(name, name): name for name in given}
         stated = {self.aliases.get(name, name): value for name, value in given.items() if value is not None}
-        known = set(self.model_fields)
-        for name, field in self.model_fields.items():
-            if (part := field.part) is not None:
-                known = known - {name} | part.model_fields.keys()
 
         def spelled(name: str) -> str:
             name = str(written.get(name, name))
             return f"{prefix}{name.replace('_', '-')}" if prefix else name
 
-        self._fill(self._prepared(stated), known=known, spelled=spelled, as_text=bool(prefix))
+        self._fill(self._prepared(stated), known=self.names, spelled=spelled, as_text=bool(prefix))
         self._check_agreement()
 
     def _fill(

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection
 from functools import lru_cache
 
-from ..cost.job import group_of_jobs
+from ..cost.job import Jobs
 from ..cost.step import StepCosts, price
 from ..cost.terms import EXPOSED_TERMS, TERMS, StepTerm, TermGroup
 from ..learn.artifact import shipped_predictor
@@ -59,4 +59,4 @@ class TermSuite:
 
 @lru_cache(maxsize=1)
 def _costs() -> StepCosts:
-    return price(group_of_jobs([Request.of({"model": DECODER, **_QUESTION}).resolve()]))
+    return price(Jobs.at(Request.of({"model": DECODER, **_QUESTION}).resolve()))

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import precision_time
-from precision_time.cost.job import Job
+from precision_time.cost.job import Job, Jobs
 from precision_time.cost.stacks import get_stack_profile, usual_variant
 from precision_time.errors import ConfigError
 from precision_time.hardware.catalog import get_cluster
@@ -22,7 +22,8 @@ from precision_time.planning.layouts.memory_timeline import MemoryTimeline, memo
 from precision_time.planning.layouts.pictures import memory_page, memory_svg, write_memory
 from precision_time.planning.layouts.timeline import step_timeline
 from precision_time.precision.catalog import get_policy
-from precision_time.predict.predictor import RunLength, predict_job
+from precision_time.predict.answer import answer
+from precision_time.predict.view import prediction_of
 from precision_time.workload.resolve import load_workload
 
 MODELS = {"llama3.2-1b": 2048, "deepseek-v2-lite": 2048, "resnet50": None, "bert-large-uncased": 512}
@@ -38,7 +39,9 @@ def memory_of(layout: Layout, model: str = "llama3.2-1b", stack: str = "megatron
         layout=layout,
         stack=profile.stack(),
     )
-    return memory_of_step(job, step_timeline(job, predict_job(job, shipped_predictor(), length=RunLength())))
+    return memory_of_step(
+        job, step_timeline(job, prediction_of(answer(Jobs.of([job]), shipped_predictor()), 0))
+    )
 
 
 @st.composite

@@ -21,7 +21,7 @@ from precision_time.planning.layouts.api import _batch, find_layouts
 from precision_time.planning.layouts.pricing import bounds_of, families_of, price_layouts
 from precision_time.planning.layouts.result import LayoutSearch
 from precision_time.planning.layouts.search import search_layouts
-from precision_time.predict.predictor import memory_of_job
+from precision_time.predict.remedies import memory_of_job
 from precision_time.request.problem import Problem
 from precision_time.request.space import Space, fitting, parse_fixed
 from precision_time.workload.resolve import load_workload

@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from precision_time.cost.job import Jobs
 from precision_time.errors import ConfigError
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.parallel.layout import Layout, PipelineSchedule
 from precision_time.planning.layouts.pictures import step_page, step_svg, write_picture
 from precision_time.planning.layouts.timeline import Bar, StepTimeline, Stream, step_timeline
 from precision_time.planning.layouts.trace import trace_document, write_trace
-from precision_time.predict.predictor import RunLength, predict_job
+from precision_time.predict.answer import answer
+from precision_time.predict.view import prediction_of
 from precision_time.request.problem import Problem
 
 LAYOUTS = {
@@ -35,7 +37,7 @@ LAYOUTS = {
 @pytest.fixture(scope="module", params=LAYOUTS)
 def step(request: pytest.FixtureRequest, small: Problem) -> StepTimeline:
     job = small.job(LAYOUTS[request.param])
-    return step_timeline(job, predict_job(job, shipped_predictor(), length=RunLength()))
+    return step_timeline(job, prediction_of(answer(Jobs.of([job]), shipped_predictor()), 0))
 
 
 def shown(bars: tuple[Bar, ...]) -> list[Bar]:

@@ -10,7 +10,7 @@ import pytest
 
 from precision_time.cli.main import main
 from precision_time.corpus.own import read_own_steps
-from precision_time.cost.job import group_of_jobs
+from precision_time.cost.job import Jobs
 from precision_time.cost.step import price
 from precision_time.errors import OutputError, PrecisionTimeError
 from precision_time.request.schema import LayoutOptions, RequestFields
@@ -57,7 +57,7 @@ def test_the_same_jobs_without_names(tmp_path: Path) -> None:
     after = {step.measured_s: step.job for step in read_own_steps(out) if step.job}
     assert before.keys() == after.keys() and len(after) == 6
     for measured_s, job in before.items():
-        times = [price(group_of_jobs([each])).step_time_s[0] for each in (job, after[measured_s])]
+        times = [price(Jobs.at(each)).step_time_s[0] for each in (job, after[measured_s])]
         assert times[1] == pytest.approx(times[0], rel=1e-6)
     with pytest.raises(OutputError, match="there already"):
         shared.write(out)

@@ -12,7 +12,6 @@ import contextvars
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from precision_time.barrier import data_only
@@ -75,7 +74,7 @@ class Predictions:
         try:
             return await self._remedied(request)
         except BusyError:
-            return replace(answer, diagnostics=(*answer.diagnostics, WITHOUT_REMEDY))
+            return answer.remarking(WITHOUT_REMEDY)
 
     async def predict_each(self, requests: Sequence[Request]) -> list[Answer]:
         """The answer to each request of one call, or why it has none; other calls are answered in between."""
@@ -138,5 +137,6 @@ def _thread() -> ThreadPoolExecutor:
 
 
 def _answers(requests: Sequence[Request]) -> list[Answer]:
-    with data_only():
-        return list(predict_each(requests, remedies=False))
+    with data_only():  # words are written here, too: not while the other calls wait
+        found = predict_each(requests, remedies=False)
+        return [answer.whole() if isinstance(answer, Prediction) else answer for answer in found]

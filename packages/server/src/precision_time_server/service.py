@@ -12,6 +12,8 @@ from starlette.requests import Request as HttpRequest
 
 from precision_time.learn.artifact import chosen_predictor
 from precision_time.predict.api import predict
+from precision_time.predict.prediction import Prediction
+from precision_time.request.request import Request
 
 from .answered import Answered
 from .batching import Predictions
@@ -29,6 +31,11 @@ if TYPE_CHECKING:
 _Part = TypeVar("_Part")
 
 
+def _whole(request: Request) -> Prediction:
+    """An answer with all its words, the remedy included: whoever waits for it reads them."""
+    return predict(request).whole()
+
+
 class Service:
     """What one worker process holds; everything that must outlive it is in the store."""
 
@@ -38,7 +45,7 @@ class Service:
         # Apart from long work, behind which it would wait.
         self._remedies = LongWork(processes=1, time_limit_s=settings.time_limit_s)
         self.predictions = Predictions(
-            partial(self._remedies.run, predict), time_limit_s=settings.time_limit_s
+            partial(self._remedies.run, _whole), time_limit_s=settings.time_limit_s
         )
         self.long_work = LongWork(processes=settings.processes, time_limit_s=settings.time_limit_s)
         self.uploads = Uploads(settings, store)

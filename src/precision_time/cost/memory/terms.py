@@ -26,7 +26,7 @@ from ...parallel.schedules.registry import schedule_of
 from ...precision.policy import DType, PrecisionPolicy
 from ...workload.packing import PACKED_BYTES
 from ..constants import constants
-from ..job import JobGroup
+from ..job import Jobs
 from ..optimizer import state_bytes, states_per_param
 from ..stacks import Stack
 from .framework import FrameworkMemory, framework_memory
@@ -225,7 +225,7 @@ def _at(value: Number, place: int) -> Number:
     return float(row[0]) if len(row) == 1 else row
 
 
-def memory_of(group: JobGroup) -> dict[str, Number]:
+def memory_of(group: Jobs) -> dict[str, Number]:
     """Named bytes on the fullest device, for every job of the group.
 
     Returns:
@@ -248,7 +248,7 @@ class _One:
 
     __slots__ = ("group", "key")
 
-    def __init__(self, group: JobGroup) -> None:
+    def __init__(self, group: Jobs) -> None:
         what = (Same(group.workload), Same(group.cluster), group.precision, group.layout, group.stack)
         self.group, self.key = group, (*what, float(group.micro_batch_size[0]))
 
@@ -264,7 +264,7 @@ def _memory_of_one(one: _One) -> dict[str, Number]:
     return _memory_of(one.group)
 
 
-def _memory_of(group: JobGroup) -> dict[str, Number]:
+def _memory_of(group: Jobs) -> dict[str, Number]:
     stages = _of_stages(group, (group.layout,), group.micro_batch_size)
     return with_method_memory(_fullest(stages), group)
 
@@ -283,7 +283,7 @@ def _fullest(stages: StageMemory) -> dict[str, Number]:
     }
 
 
-def needed_bytes(group: JobGroup, layouts: Sequence[Layout] = ()) -> Floats:
+def needed_bytes(group: Jobs, layouts: Sequence[Layout] = ()) -> Floats:
     """Bytes on the fullest device: the sum of `memory_of`, by arrays.
 
     Args:
@@ -308,17 +308,17 @@ def needed_bytes(group: JobGroup, layouts: Sequence[Layout] = ()) -> Floats:
     return found
 
 
-def _most_bytes(group: JobGroup, layouts: Sequence[Layout], batches: Floats) -> Floats:
+def _most_bytes(group: Jobs, layouts: Sequence[Layout], batches: Floats) -> Floats:
     most: Floats = np.atleast_2d(_of_stages(group, layouts, batches).total).max(axis=0)
     return most
 
 
-def _under(group: JobGroup, layout: Layout) -> JobGroup:
+def _under(group: Jobs, layout: Layout) -> Jobs:
     """One job of the group under another layout."""
-    return replace(group, layout=layout, micro_batch_size=np.array([layout.micro_batch_size]))
+    return Jobs.at(replace(group.shared[0], layout=layout))
 
 
-def with_method_memory(found: dict[str, Number], group: JobGroup) -> dict[str, Number]:
+def with_method_memory(found: dict[str, Number], group: Jobs) -> dict[str, Number]:
     """The terms of a step with what its method holds: other models, and answers while they are written."""
     method, layout, policy = group.workload.method, group.layout, group.precision
     if method is None:
@@ -342,13 +342,13 @@ def with_method_memory(found: dict[str, Number], group: JobGroup) -> dict[str, N
     return {**found, "generation": np.maximum(cache + gathered - free, 0.0)}
 
 
-def memory_of_stages(group: JobGroup) -> tuple[StageMemory, ...]:
+def memory_of_stages(group: Jobs) -> tuple[StageMemory, ...]:
     """What every pipeline stage holds when, first to last; one entry without a pipeline."""
     memory = _of_stages(group, (group.layout,), group.micro_batch_size, every=True)
     return tuple(memory.at(place) for place in range(group.layout.pp))
 
 
-def memory_by_stage(group: JobGroup) -> tuple[dict[str, Number], ...]:
+def memory_by_stage(group: Jobs) -> tuple[dict[str, Number], ...]:
     """Named bytes of every pipeline stage, first to last; one entry without a pipeline."""
     return tuple(stage.terms() for stage in memory_of_stages(group))
 
@@ -358,7 +358,7 @@ def total_bytes(terms: Mapping[str, Number]) -> Number:
     return sum(terms.values(), 0.0)
 
 
-def _parts(group: JobGroup) -> ModelParts:
+def _parts(group: Jobs) -> ModelParts:
     stack, framework = group.stack, framework_memory(group.stack)
     compiled = stack.compiler in _COMPILERS
     return model_parts(
@@ -375,7 +375,7 @@ def _parts(group: JobGroup) -> ModelParts:
 
 
 def _of_stages(
-    group: JobGroup, layouts: Sequence[Layout], batches: Floats, *, every: bool = False
+    group: Jobs, layouts: Sequence[Layout], batches: Floats, *, every: bool = False
 ) -> StageMemory:
     """What stages hold, shape (S, C) of the batches of one layout, (S, n) of n layouts.
 

@@ -20,7 +20,7 @@ from ...diagnostics import Diagnostics, Severity, texts_of
 from ...errors import ConfigError, PrecisionTimeError, shown
 from ...hardware.catalog import Custom, get_device, load_custom
 from ...predict.api import predict
-from ...predict.bulk import Table
+from ...predict.sweep import Table
 from ...request.request import Request
 from ...request.resolve import stack_of, workload_of
 from ...request.schema import ALIASES, RUN_LENGTHS, request_fields

@@ -16,7 +16,7 @@ import numpy as np
 from ...arrays import Bools, Floats, Ints
 from ...cost import terms as step_terms
 from ...errors import PrecisionTimeError
-from ...predict.bulk import Table
+from ...predict.sweep import Table
 from ...request.request import Request
 from ..energy.energy import J_PER_KWH, run_energy
 from ..energy.grid import Intensity, known_intensities

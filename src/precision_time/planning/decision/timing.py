@@ -19,9 +19,9 @@ import numpy as np
 from ...arrays import Ints
 from ...diagnostics import Diagnostics
 from ...errors import PrecisionTimeError
-from ...predict.bulk import Table
-from ...predict.predictor import model_flops_utilization
+from ...predict.answer import model_flops_utilization
 from ...predict.streaming import sweep_tables
+from ...predict.sweep import Table
 from ...request.batch import says_no_layout, tokens_per_sample
 from ...request.grid import grid_of_requests
 from ...request.request import Request

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays import Floats
-from ...cost.job import Job, group_of_jobs
+from ...cost.job import Job, Jobs
 from ...cost.memory import memory_of_stages, total_bytes
 from ...parallel.layout import Layout
 from ...parallel.schedules.contract import Task, Work
@@ -102,7 +102,7 @@ def memory_of_step(job: Job, step: StepTimeline) -> MemoryTimeline:
         job: The job.
         step: Its timeline (`step_timeline`).
     """
-    stages = memory_of_stages(group_of_jobs([job]))
+    stages = memory_of_stages(Jobs.at(job))
     peaks = [float(np.max(total_bytes(stage.terms()))) for stage in stages]
     fullest = int(np.argmax(peaks))
     stage = stages[fullest]

@@ -34,9 +34,7 @@ _kept = attrgetter(*(item.name for item in fields(Layout) if item.name not in _P
 def price_layouts(problem: Problem, layouts: Sequence[Layout]) -> JobTable:
     """Analytical times and features of some layouts, one after the other."""
     problem = problem.here()
-    return JobTable.together(
-        [priced_group(problem.group(layout), problem.job(layout))[1] for layout in layouts]
-    )
+    return JobTable.together([priced_group(problem.group(layout))[1] for layout in layouts])
 
 
 def priced_by(

@@ -13,6 +13,7 @@ import numpy as np
 
 from ...arrays import Floats
 from ...cost.constants import constants
+from ...cost.job import Jobs
 from ...diagnostics import Diagnostics
 from ...errors import ConfigError, LayoutError
 from ...executor import Executor, in_chunks
@@ -21,7 +22,8 @@ from ...learn.table import JobTable
 from ...parallel.layout import EQUAL_WITHIN, Checkpointing, Layout, Offload, simplicity
 from ...parallel.shape import model_shape
 from ...parallel.validation import layout_warnings
-from ...predict.predictor import RunLength, predict_job
+from ...predict.answer import answer
+from ...predict.view import prediction_of
 from ...request.problem import Problem
 from ...request.space import Fixed, Frame, Pruned, Space, fitting_of, merged
 from ...units import format_bytes
@@ -284,10 +286,9 @@ def _ranked(pricing: _Pricing, top: int, coverage: float) -> tuple[RankedLayout,
         if layout.offload is not Offload.NONE:
             host_bytes = format_bytes(problem.host_bytes(layout))
             found.warn("host-memory", f"Hosts must have {host_bytes} of memory per device for the offload.")
-        answer = predict_job(
-            replace(job, diagnostics=tuple(found.items)), predictor, length=RunLength(), coverage=coverage
-        )
-        answers.append(RankedLayout(layout=layout, prediction=answer))
+        jobs = Jobs.of([replace(job, diagnostics=tuple(found.items))])
+        prediction = prediction_of(answer(jobs, predictor, coverage=coverage), 0)
+        answers.append(RankedLayout(layout=layout, prediction=prediction))
     answers.sort(key=lambda each: each.step_time_s)
     return tuple(sorted(answers, key=lambda each: _behind(each, answers[0], simplest)))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
 
-from ...cost.job import Job, group_of_jobs
+from ...cost.job import Job, Jobs
 from ...cost.step import StepCosts, price
 from ...cost.terms import EXPOSED_TERMS, METHOD_TERMS, TERMS, Pass
 from ...parallel.layout import Checkpointing, Layout
@@ -103,7 +103,7 @@ def step_timeline(job: Job, prediction: Prediction) -> StepTimeline:
 
     Args:
         job: The job.
-        prediction: What `predict_job` says of it.
+        prediction: What is predicted of it.
     """
     passes = _passes(job, prediction)
     layout = job.layout
@@ -155,7 +155,7 @@ def _stream_of(kind: str) -> Stream:
 
 def _passes(job: Job, prediction: Prediction) -> _Passes:
     """The terms by pass."""
-    costs = price(group_of_jobs([job]))
+    costs = price(Jobs.at(job))
     share = _forward_share(job, costs)
     ahead, forward, backward, tail = (defaultdict[str, float](float) for _ in range(4))
     for name, seconds in prediction.terms.items():
@@ -192,7 +192,7 @@ def _passes(job: Job, prediction: Prediction) -> _Passes:
 def _forward_share(job: Job, costs: StepCosts) -> float:
     """Part of the kernels that runs in the forward pass: what full checkpointing would do again."""
     full = replace(job, layout=replace(job.layout, checkpointing=Checkpointing.FULL, checkpointed_share=1.0))
-    again = price(group_of_jobs([full])).terms
+    again = price(Jobs.at(full)).terms
     kernels = sum(
         float(seconds[0])
         for name, seconds in again.items()

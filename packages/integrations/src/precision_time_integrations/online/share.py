@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from precision_time.corpus.own import Beside, OwnStep, header_of, is_of_requests, read_own_steps, write_graphs
-from precision_time.cost.job import Job, group_of_jobs
+from precision_time.cost.job import Job, Jobs
 from precision_time.cost.step import price
 from precision_time.errors import ConfigError, CorpusError, OutputError, PrecisionTimeError
 from precision_time.hardware.catalog import get_device
@@ -347,7 +347,7 @@ def _costs_the_same(
         again = Request.of(asked).resolve(named_only=True)
     except PrecisionTimeError:
         return False
-    first, second = (float(price(group_of_jobs([each])).step_time_s[0]) for each in (job, again))
+    first, second = (float(price(Jobs.at(each)).step_time_s[0]) for each in (job, again))
     return abs(second / first - 1.0) < _SAME
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from precision_time.corpus.jobs import job_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.protocols import source_name
-from precision_time.cost.job import Job, group_of_jobs
+from precision_time.cost.job import Job, Jobs
 from precision_time.cost.roofline import kernel_model_of, kernel_seconds, rates_of
 from precision_time.executor import Executor, in_chunks
 from precision_time.learn.table import (
@@ -280,7 +280,7 @@ def _repriced(
 def _shape_ratio(jobs: Sequence[Job]) -> Floats:
     ratio = np.ones(len(jobs))
     for indices in groups_of(jobs):
-        group = group_of_jobs([jobs[index] for index in indices])
+        group = Jobs.alike([jobs[index] for index in indices])
         device = group.cluster.device
         step = lower(group.workload.graph, group.precision, device.arch)
         samples, rates, model = group.micro_batch_size[:, None], rates_of([device]), kernel_model_of(group)

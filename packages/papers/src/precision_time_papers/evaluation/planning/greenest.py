@@ -9,10 +9,10 @@ import numpy as np
 
 from precision_time.corpus.jobs import job_of
 from precision_time.corpus.measurement import Measurement
-from precision_time.cost.job import Job, group_of_jobs
+from precision_time.cost.job import Job, Jobs
 from precision_time.cost.step import price
 from precision_time.planning.energy.power import device_power_w
-from precision_time.predict.predictor import model_flops_utilization
+from precision_time.predict.answer import model_flops_utilization
 from precision_time.render.document import Section
 from precision_time.render.table import CellValue, Table, columns_of
 
@@ -70,7 +70,7 @@ def _scores(kept: Alternatives) -> Mapping[str, Floats]:
     """Joules per sample as expected: predicted time times the power that it implies."""
     plain = scores(kept, money=False)
     jobs = [job_of(item) for item in kept.runs]
-    terms = [price(group_of_jobs([job])).terms for job in jobs]
+    terms = [price(Jobs.at(job)).terms for job in jobs]
 
     def joules(name: str) -> Floats:
         step_s = kept.predicted_s[PREDICTED[name]]

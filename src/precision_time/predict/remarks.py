@@ -1,0 +1,337 @@
+"""Remarks on answers: which rows each is about, by arrays, and its text, written for rows that are shown.
+
+Figures of what nobody runs like this, and their sources: `data/plausible.toml`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arrays import Bools, Floats
+from ..cost.input import feed_of, sample_kind
+from ..cost.job import Job
+from ..cost.stacks import kind_of_stack
+from ..cost.terms import DATA_STALL, HOST_STALL
+from ..diagnostics import Diagnostic, Diagnostics, Severity
+from ..hardware.device_table import catalog_name
+from ..io import packaged_toml
+from ..learn.novelty import new_kinds
+from ..request.batch import tokens_per_sample
+from ..units import format_duration, format_si
+from .remedies import memory_of_job, shortfall, tightness
+
+if TYPE_CHECKING:
+    from .answer import Answers
+
+_BOUND_SHARE = 0.15
+"""Share of a step from which what the device waits for is named as the bound."""
+_NEW_STEPS = 1.0
+"""Distance to the measured runs from which an answer is an extrapolation, as in `learn.novelty.new_kinds`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """One kind of remark."""
+
+    code: str
+    severity: Severity
+    when: Callable[[Answers], Bools]
+    """The rows that it is about, shape (n,)."""
+    text: Callable[[Answers, int, Job], str]
+    """What is said of one of them, given its job."""
+
+
+def remarks_on(answers: Answers) -> dict[Remark, Bools]:
+    """The rows that each remark is about, shape (n,) each."""
+    return {remark: remark.when(answers) for remark in REMARKS}
+
+
+def remarks_of(answers: Answers, row: int, job: Job) -> tuple[Diagnostic, ...]:
+    """All that is said of one row, its job's own remarks first."""
+    found = Diagnostics([*answers.said, *job.diagnostics])
+    found.assume("calibration", *answers.calibrated.get(row, ()))
+    for remark, rows in answers.remarked.items():
+        if rows[row]:
+            found.items.append(Diagnostic(remark.code, remark.severity, remark.text(answers, row, job)))
+    return tuple(dict.fromkeys(found.items))
+
+
+def warnings_of(answers: Answers) -> NDArray[Any]:
+    """The codes of what to act on at each row, separated by blanks; empty where there are none."""
+    warned = [(remark.code, rows) for remark, rows in answers.remarked.items() if _warns(remark)]
+    bits = np.zeros(len(answers), dtype=np.int64)
+    for place, (_, rows) in enumerate(warned):
+        bits |= rows.astype(np.int64) << place
+    own = [
+        [item.code for item in (*answers.said, *job.diagnostics) if _warns(item)]
+        for job in answers.jobs.shared
+    ]
+    texts: dict[tuple[int, int], str] = {}
+    for group, held in {*zip(answers.jobs.group.tolist(), bits.tolist(), strict=True)}:
+        codes = [code for place, (code, _) in enumerate(warned) if held >> place & 1]
+        texts[group, held] = " ".join(dict.fromkeys([*own[group], *codes]))
+    keys = zip(answers.jobs.group.tolist(), bits.tolist(), strict=True)
+    return np.array([texts[key] for key in keys], dtype=object)
+
+
+def _warns(item: Remark | Diagnostic) -> bool:
+    return item.severity is Severity.WARNING
+
+
+def _where(condition: Callable[[Answers, int, Job], bool]) -> Callable[[Answers], Bools]:
+    """Rows of the groups, by number and job, that a condition holds for."""
+
+    def when(answers: Answers) -> Bools:
+        groups = [condition(answers, group, job) for group, job in enumerate(answers.jobs.shared)]
+        return np.array(groups, dtype=bool)[answers.jobs.group]
+
+    return when
+
+
+def _run_is_known(answers: Answers) -> Bools:
+    return ~np.isnan(answers.columns["total_steps"])
+
+
+def _run_text(answers: Answers, row: int, _: Job) -> str:
+    steps = int(answers.columns["total_steps"][row])
+    return f"The run is {steps:,} steps; evaluation, checkpoints and start-up are not included."
+
+
+def _epoch_is_asked(answers: Answers) -> Bools:
+    named = _where(lambda answers, group, _: answers.lengths[group].dataset is not None)(answers)
+    return named & _run_is_known(answers) & np.isnan(answers.columns["steps_per_epoch"])
+
+
+def _run_is_asked(answers: Answers) -> Bools:
+    def asked(answers: Answers, group: int, _: Job) -> bool:
+        return answers.lengths[group].dataset is not None or answers.lengths[group].epochs is not None
+
+    return _where(asked)(answers) & ~_run_is_known(answers)
+
+
+def missing_length(answers: Answers, row: int, job: Job) -> str:
+    """Why a run has no time, and what to give."""
+    length = answers.length(row)
+    others = "steps=" if tokens_per_sample(job.workload) is None else "tokens= or steps="
+    if length.dataset is not None:
+        asked = f"How many samples per epoch? The dataset {length.dataset!r} is not known."
+    elif length.epochs is not None:
+        asked = "How many samples per epoch? Neither they nor a known dataset are given."
+    else:
+        return f"No time of the run: its length is not given. To fix: give {others}, or samples= per epoch."
+    return f"No time of the run. {asked} To fix: give samples= per epoch, or instead of epochs {others}."
+
+
+def _waits(term: str) -> Callable[[Answers], Bools]:
+    """Rows in which the device waits for something, in `term`, rather than the other way round."""
+    return lambda answers: answers.columns[f"terms.{term}"] > _BOUND_SHARE * answers.columns["step_time_s"]
+
+
+def _input_text(_: Answers, row: int, job: Job) -> str:
+    feed = feed_of(job.workload, job.cluster, job.stack)
+    if feed.core_s == 0.0:
+        return "Input-bound: the step waits for its input; a faster device will not help."
+    return (
+        f"Input-bound: {feed.loader} on {feed.cores:g} cores delivers about {feed.samples_per_s:,.0f} "
+        f"{job.workload.sample_unit}s/s ({feed.kind}); a faster device will not help. To fix: more cores "
+        "(cpus=, per host) or a loader that leaves less to them (loader=dali)."
+    )
+
+
+def _new_text(answers: Answers, row: int, _: Job) -> str:
+    new = " and ".join(new_kinds(answers.times.distance[row], steps=_NEW_STEPS))
+    return f"Outside the training data: the nearest measured run differs in its {new} (interval widened)."
+
+
+def _device(job: Job) -> str:
+    return catalog_name(job.cluster.device) or job.cluster.device.name
+
+
+def _device_is_unmeasured(answers: Answers) -> Bools:
+    measured = frozenset(answers.predictor.model_card["devices"])
+    return _where(lambda _, group, job: _device(job) not in measured)(answers)
+
+
+def _kind_is_unmeasured(answers: Answers, _: int, job: Job) -> bool:
+    return not answers.predictor.has_seen(f"stack.{kind_of_stack(job.stack.profile)}")
+
+
+def _kind_answers(answers: Answers, group: int, job: Job) -> bool:
+    stack = job.stack.profile
+    own = stack != kind_of_stack(stack) and not answers.predictor.has_seen(f"suite.{stack}")
+    return own and not _kind_is_unmeasured(answers, group, job)
+
+
+def _unpriced_text(_: Answers, row: int, job: Job) -> str:
+    counted = ", ".join(f"{name} x{count}" for name, count in sorted(job.workload.graph.unpriced.items()))
+    return f"Operators without a cost formula, priced by memory traffic: {counted}."
+
+
+def _figures() -> Mapping[str, Any]:
+    """Read when the first job is answered, not when the package is imported."""
+    return packaged_toml(__package__, "data/plausible.toml")
+
+
+def _of_groups(answers: Answers, value: Callable[[Job], float]) -> Floats:
+    """A figure of the groups at every row."""
+    return np.array([value(job) for job in answers.jobs.shared], dtype=np.float64)[answers.jobs.group]
+
+
+def _samples(answers: Answers) -> Floats:
+    """Rows of a step, which most figures count."""
+    rows = _of_groups(answers, lambda job: job.workload.rows_per_sample)
+    return answers.columns["global_batch_size"] * rows
+
+
+def _known_batch(job: Job) -> Mapping[str, Any] | None:
+    found: Mapping[str, Any] | None = _figures()["batch"].get(job.workload.family)
+    return found
+
+
+def _units(job: Job, known: Mapping[str, Any]) -> int:
+    return (job.workload.graph.seq_len or 1) if known["unit"] == "tokens" else 1
+
+
+def _most_samples(job: Job) -> float:
+    known = _known_batch(job)
+    return np.inf if known is None else known["most"] / _units(job, known)
+
+
+def _node_bytes_per_s(answers: Answers) -> Floats:
+    def sample_bytes(job: Job) -> float:
+        return float(_figures()["sample_bytes"].get(sample_kind(job.workload), 0.0)) / job.cluster.num_nodes
+
+    return _samples(answers) / answers.columns["step_time_s"] * _of_groups(answers, sample_bytes)
+
+
+def _epoch_is_short(answers: Answers) -> Bools:
+    least_s = float(_figures()["epoch"]["least_s"])
+    return answers.columns["epoch_time_s"] < least_s
+
+
+def _epoch_text(answers: Answers, row: int, _: Job) -> str:
+    epoch = format_duration(float(answers.columns["epoch_time_s"][row]))
+    return (
+        f"An epoch takes {epoch}: start-up, evaluation and reading the data take longer. Fewer devices "
+        "finish about as soon."
+    )
+
+
+def _batch_text(answers: Answers, row: int, job: Job) -> str:
+    known = _known_batch(job)
+    assert known is not None
+    return (
+        f"{_samples(answers)[row] * _units(job, known):,.0f} {known['unit']} per step; no run of this kind "
+        f"is known to have trained with more than {known['most']:,} ({known['source']}): larger batches "
+        "hardly save steps."
+    )
+
+
+def _rate_text(answers: Answers, row: int, _: Job) -> str:
+    planned = _figures()["store"]["node_bytes_per_s"]
+    return (
+        f"The devices of a node take {format_si(_node_bytes_per_s(answers)[row], 'B/s')} of samples; large "
+        f"stores are planned for {format_si(planned, 'B/s')} per node. Data on local disks or in memory is "
+        "assumed."
+    )
+
+
+def _memory_text(answers: Answers, row: int, job: Job) -> str:
+    return tightness(job, memory_of_job(job)) if answers.columns["fits"][row] else shortfall(job)
+
+
+_INPUT_BOUND, _HOST_BOUND = _waits(DATA_STALL), _waits(HOST_STALL)
+_ASSUMED, _WARNED = Severity.ASSUMPTION, Severity.WARNING
+
+REMARKS = (
+    Remark("run-time", _ASSUMED, _run_is_known, _run_text),
+    Remark(
+        "run-time",
+        _WARNED,
+        _epoch_is_asked,
+        lambda answers, row, _: (
+            f"No time of an epoch: the dataset {answers.length(row).dataset!r} is not known. To fix: give "
+            "samples=."
+        ),
+    ),
+    Remark("run-time", _WARNED, _run_is_asked, missing_length),
+    Remark(
+        "run-time",
+        _ASSUMED,
+        lambda answers: ~_run_is_known(answers) & ~_run_is_asked(answers),
+        missing_length,
+    ),
+    Remark("input-bound", _WARNED, _INPUT_BOUND, _input_text),
+    Remark(
+        "host-bound",
+        _WARNED,
+        lambda answers: _HOST_BOUND(answers) & ~_INPUT_BOUND(answers),
+        lambda *_: (
+            "Host-bound: starting the kernels takes longer than running them; a faster device will hardly "
+            "help. To fix: a larger batch, or compiler=inductor or cudagraphs."
+        ),
+    ),
+    Remark(
+        "extrapolation",
+        _WARNED,
+        lambda answers: answers.times.distance.max(axis=1) > _NEW_STEPS,
+        _new_text,
+    ),
+    Remark(
+        "unmeasured-device",
+        _WARNED,
+        _device_is_unmeasured,
+        lambda _, row, job: f"No measured run on {_device(job)}: predicted from its data sheet alone.",
+    ),
+    Remark(
+        "unmeasured-stack",
+        _WARNED,
+        _where(_kind_is_unmeasured),
+        lambda _, row, job: (
+            f"No measured run on the stack {job.stack.profile}: predicted from its description alone."
+        ),
+    ),
+    Remark(
+        "unmeasured-stack",
+        _ASSUMED,
+        _where(_kind_answers),
+        lambda _, row, job: (
+            f"No measured run on the stack {job.stack.profile}: its kind, "
+            f"{kind_of_stack(job.stack.profile)}, answers for it."
+        ),
+    ),
+    Remark(
+        "unpriced-operators",
+        _WARNED,
+        _where(lambda _, group, job: bool(job.workload.graph.unpriced)),
+        _unpriced_text,
+    ),
+    Remark("short-epoch", _WARNED, _epoch_is_short, _epoch_text),
+    Remark(
+        "huge-batch",
+        _WARNED,
+        lambda answers: _samples(answers) > _of_groups(answers, _most_samples),
+        _batch_text,
+    ),
+    Remark(
+        "data-rate",
+        _WARNED,
+        lambda answers: _node_bytes_per_s(answers) > _figures()["store"]["node_bytes_per_s"],
+        _rate_text,
+    ),
+    Remark(
+        "memory",
+        _WARNED,
+        lambda answers: (
+            answers.columns["memory_bytes_per_device"]
+            > _of_groups(answers, lambda job: job.cluster.device.memory_bytes)
+        ),
+        _memory_text,
+    ),
+)
+"""All remarks on answers, in the order in which they are said."""
