@@ -141,3 +141,10 @@ def test_one_word_has_one_meaning() -> None:
 def test_words_that_meant_several_things_mean_one(flag: str, commands: set[str] | None) -> None:
     found = {path for path, command in COMMANDS.items() for item in command.params if flag in item.opts}
     assert found == commands if commands is not None else "serve" not in found
+
+
+def test_the_page_of_upgrades_has_every_row() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "upgrade.md").read_text(encoding="utf-8")
+    rows = [f"| `{old}` | `{new}` |" for old, new in MOVED["commands"].items()]
+    rows += [f"| `{path}` | `{old}` | `{new}` |" for path, old, new in OPTIONS]
+    assert [row for row in rows if row not in page] == []
