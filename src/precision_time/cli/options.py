@@ -10,7 +10,11 @@ import typer
 
 from ..errors import ConfigError
 from ..launch import LAUNCHERS
+from ..request.fields import Option
 
+PREFIX = "--"
+SETTINGS = "settings"
+"""Parameter of a command that --set fills."""
 NOTHING_FITS = 3
 """Exit status of a command whose every answer is that the job does not fit in memory."""
 
@@ -42,6 +46,13 @@ def complete_stack(prefix: str) -> list[str]:
     from ..cost.stacks import stack_names
 
     return [name for name in stack_names() if name.startswith(prefix)]
+
+
+def flags_of(name: str, option: Option) -> tuple[str, ...]:
+    """The spellings of a field as an option, the long one first unless it declares its own."""
+    if any(flag.startswith(PREFIX) for flag in option.flags):
+        return option.flags
+    return (f"{PREFIX}{name.replace('_', '-')}", *option.flags)
 
 
 def output_file(*flags: str, text: str) -> Any:

@@ -23,8 +23,7 @@ from ..request.schema import ALIASES, request_fields, sections_of_fields
 from ..request.sweep import combinations_of
 from ..request.validation import Field
 from ..workload.resolve import check_named_in_data
-from .options import COMPLETIONS, complete_words
-from .settings import PREFIX, SETTINGS, flags_of, settings_of
+from .options import COMPLETIONS, PREFIX, SETTINGS, complete_words, flags_of
 
 _SEVERAL_PRECISIONS = "Precision, several separated by commas, or all that the device can do."
 SHOWN_TYPES = {int: "INTEGER", float: "NUMBER", Path: "FILE"}
@@ -88,8 +87,11 @@ def request_options(
 
         @functools.wraps(command)
         def asked(*arguments: Any, **given: Any) -> None:
-            pairs = given.pop(SETTINGS, None)
-            command(*arguments, **given, **settings_of(pairs or (), fields, given))
+            if pairs := given.pop(SETTINGS, None):
+                from .settings import settings_of
+
+                given |= settings_of(pairs, fields, given)
+            command(*arguments, **given)
 
         def with_every_option() -> Callable[..., None]:
             @functools.wraps(command)
@@ -213,6 +215,7 @@ def given_options(fields: Mapping[str, Any]) -> dict[str, Any]:
 def requests_in_words(words: Iterable[str]) -> list[Request]:
     """What `precision-time predict WORDS` asks; options of the page that it prints aside."""
     from .main import load_command
+    from .settings import settings_of
 
     command = load_command("predict")
     fields = command.make_context("predict", [*words]).params

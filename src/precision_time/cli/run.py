@@ -12,10 +12,9 @@ from ..client.remote import chosen
 from ..errors import ConfigError
 from ..planning.run.schema import RunOptions
 from ..request.sweep import PHASES, RUN
-from .options import NOTHING_FITS, by_ending
+from .options import NOTHING_FITS, PREFIX, by_ending
 from .output import message, progress, write_result
 from .request_options import request_and_others
-from .settings import PREFIX
 
 
 def predict_whole_run(

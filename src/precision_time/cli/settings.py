@@ -6,20 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import ConfigError, nearest_names
-from ..request.fields import Option, plain_type
+from ..request.fields import plain_type
 from ..request.schema import ALIASES
 from ..request.validation import Field
-
-PREFIX = "--"
-SETTINGS = "settings"
-"""Parameter of a command that --set fills."""
-
-
-def flags_of(name: str, option: Option) -> tuple[str, ...]:
-    """The spellings of a field as an option, the long one first unless it declares its own."""
-    if any(flag.startswith(PREFIX) for flag in option.flags):
-        return option.flags
-    return (f"{PREFIX}{name.replace('_', '-')}", *option.flags)
+from .options import PREFIX, flags_of
 
 
 def as_settings(

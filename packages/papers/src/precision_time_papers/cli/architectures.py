@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from precision_time.cli.options import JsonOption, complete_model, complete_words
+from precision_time.cli.options import PREFIX, JsonOption, complete_model, complete_words
 from precision_time.cli.output import message, progress, progress_bar, write_json, write_rows
-from precision_time.cli.request_options import PREFIX, request_options
+from precision_time.cli.request_options import request_options
 from precision_time.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:

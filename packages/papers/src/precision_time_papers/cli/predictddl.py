@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from precision_time.cli.options import JsonOption, ModelArgument, complete_words
+from precision_time.cli.options import PREFIX, JsonOption, ModelArgument, complete_words
 from precision_time.cli.output import message, progress, write_json, write_rows
-from precision_time.cli.request_options import PREFIX, one_request, request_options
+from precision_time.cli.request_options import one_request, request_options
 from precision_time.io import write_atomically
 
 from ..predictddl.contract import FIELDS
