@@ -256,7 +256,7 @@ def _renamed(words: list[str], *, say: bool) -> list[str]:
         if len(words) < count or old not in table["commands"]:
             continue
         if count == 1 and isinstance(first, dict) and first:  # a group now, which showed something before
-            if words[1:2] and (words[1] in first or words[1] in _SETTINGS["help_option_names"]):
+            if words[1:2] and (words[1] in first or words[1] in _HELP):
                 return words
             if words[1:2]:
                 check_installed(f"{old} {words[1]}")
@@ -330,7 +330,7 @@ class OneCommand(typer.core.TyperCommand):
                 message(f"Note: {flag} of {self.path} is {new} now; the old name goes with the next release.")
             return new
 
-        fields = getattr(self.callback, "fields", dict)()
+        fields: dict[str, Any] = getattr(self.callback, "fields", dict)()
         return as_settings(
             args, fields, takes_value, renamed=renamed, leading=not ctx.allow_interspersed_args
         )
@@ -435,7 +435,8 @@ _HANDING_ON = {
     "allow_interspersed_args": False,
     "max_content_width": 100,
 }
-_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_HELP = ["-h", "--help"]
+_SETTINGS = {"help_option_names": _HELP, "max_content_width": 100}
 app = typer.Typer(
     name="precision-time",
     cls=Commands,

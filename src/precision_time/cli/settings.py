@@ -22,6 +22,7 @@ def as_settings(
 ) -> list[str]:
     """The words of a command line, with fields that are no options said by --set, by the names of today.
 
+    >>> from precision_time.request.schema import request_fields
     >>> as_settings(["bert-large", "--lora-rank", "8"], dict(request_fields()), {})
     ['bert-large', '--set', 'lora_rank=8']
 
@@ -58,10 +59,10 @@ def as_settings(
             found.append(word)
         else:
             name, switched = named
-            value = switched or (text if equals else next(rest, None))
-            if value is None:
+            said = switched or (text if equals else next(rest, None))
+            if said is None:
                 raise ConfigError(f"{flag} has no value. To fix: --set {name}=VALUE.")
-            found += ["--set", f"{name}={value}"]
+            found += ["--set", f"{name}={said}"]
     return found
 
 

@@ -97,7 +97,7 @@ class PredictDDLAnswers:
                 raise TooLargeError(
                     f"Pricing {tried} numbers of servers is more than the {budget} that this call has left. "
                     "The rule: each counts as a request. To fix: a smaller max_servers, or let the operator "
-                    "raise the limit (--max-jobs)."
+                    "raise the limit (--limit jobs=N)."
                 )
             budget -= tried
             return await self.run(servers_needed, controller, request), budget

@@ -140,7 +140,7 @@ def _requests(given: Mapping[str, Any], most: int) -> list[Any]:
     if len(requests) > most:
         raise TooLargeError(
             f"{len(requests)} requests in one call. The rule: at most {most}. To fix: send several calls, or "
-            "let the operator raise the limit (--max-jobs)."
+            "let the operator raise the limit (--limit jobs=N)."
         )
     return [{**shared, **each} if isinstance(each, Mapping) else each for each in requests]
 
