@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -13,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from precision_time import executor
 from precision_time.errors import ConfigError, LayoutError, PrecisionTimeError
-from precision_time.executor import in_chunks, process_map
+from precision_time.executor import OneCopy, in_chunks, process_map
 
 
 def square(number: int) -> int:
@@ -162,3 +164,18 @@ def test_an_interrupted_run_ends_at_once_without_a_word_of_its_workers(tmp_path:
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (130, b"")
+
+
+def test_a_copy_from_another_process_is_replaced_by_the_first_one() -> None:
+    one = OneCopy(["a value"])
+    copy = pickle.loads(pickle.dumps(one))
+    assert one.here() is one.value
+    assert copy.value is not one.value
+    assert copy.here() is one.value
+    assert OneCopy(one.value) != one
+
+
+def test_only_the_last_copies_are_kept() -> None:
+    for index in range(50):
+        OneCopy(index).here()
+    assert executor._first_copy.cache_info().currsize <= 8

@@ -17,6 +17,7 @@ import pytest
 
 from precision_time.cli.main import main
 from precision_time.corpus.splits import Fold
+from precision_time.cost.job import Job
 from precision_time.cost.stacks import usual_profile
 from precision_time.errors import ConfigError, LayoutError, MissingExtraError
 from precision_time.executor import Executor
@@ -24,6 +25,7 @@ from precision_time.hardware.catalog import get_cluster
 from precision_time.learn.boosting import DEFAULT_SETTINGS
 from precision_time.learn.table import JobTable, MeasuredTable
 from precision_time.learn.training import out_of_fold
+from precision_time.parallel.layout import Layout
 from precision_time.planning.layouts.search import search_layouts
 from precision_time.precision.catalog import get_policy
 from precision_time.predict.streaming import _Encoded
@@ -31,7 +33,6 @@ from precision_time.predict.sweep import column_types
 from precision_time.ray_executor import _not_connected, import_ray, open_executor, ray_map, ray_session
 from precision_time.request import grid as grids
 from precision_time.request.grid import grid_of
-from precision_time.request.problem import Problem
 from precision_time.workload.resolve import load_workload
 from surface import SOURCES
 
@@ -190,14 +191,14 @@ def test_folds_are_fitted_bit_for_bit_as_here(map_fn: Executor) -> None:
 @needs_ray
 def test_the_search_finds_the_same_layouts_and_times(map_fn: Executor) -> None:
     workload = load_workload("llama3.2-1b", seq_len=2048)
-    problem = Problem(
+    job = Job(
         workload=workload,
         cluster=get_cluster(device="A100-SXM4-40GB", num_devices=8),
         precision=get_policy("bf16-mixed"),
+        layout=Layout(dp=8),
         stack=usual_profile(workload.family).stack(),
-        global_batch_size=32,
     )
-    here, there = search_layouts(problem, top=5), search_layouts(problem, top=5, over=map_fn)
+    here, there = search_layouts(job, 32, top=5), search_layouts(job, 32, top=5, over=map_fn)
     assert [each.layout for each in there.ranked] == [each.layout for each in here.ranked]
     assert [each.step_time_s for each in there.ranked] == [each.step_time_s for each in here.ranked]
     assert there.counts == here.counts

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 from multiprocessing.process import BaseProcess
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+from uuid import uuid4
 
 from .errors import ConfigError, PrecisionTimeError
 
@@ -42,6 +44,34 @@ def in_chunks(items: Sequence[_Item], size: int) -> list[Sequence[_Item]]:
     ['ab', 'cd', 'e']
     """
     return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OneCopy(Generic[_Item]):
+    """A value that every task brings along, of which each process keeps the first copy for all of them.
+
+    What is remembered of the value, by where it is, then serves all tasks.
+    """
+
+    value: _Item
+    token: str = field(default_factory=lambda: uuid4().hex, repr=False)
+    """Identifies the value and its copies."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OneCopy) and other.token == self.token
+
+    def __hash__(self) -> int:
+        return hash(self.token)
+
+    def here(self) -> _Item:
+        """The first copy of the value in this process."""
+        first: _Item = _first_copy(self).value
+        return first
+
+
+@lru_cache(maxsize=8)
+def _first_copy(given: OneCopy[Any]) -> OneCopy[Any]:
+    return given
 
 
 @contextmanager

@@ -72,6 +72,7 @@ def part_of(layout, share=1.0):
 
 def axes_of(layout, cluster=None, *, times=None, policy=BF16, parts=None, **options):
     context = StepContext(
+        rounds=layout.num_micro_batches,
         layout=layout,
         cluster=cluster or cluster_of(layout.world_size),
         policy=policy,

@@ -514,8 +514,13 @@ def test_many_layouts_in_one_call_need_what_each_needs_alone(model):
             (Checkpointing.FULL, 0.5, ()),
         )
     ]  # fmt: skip
-    one = group(layouts[0], model=model, sizes=None, seq_len=1024)
-    [job] = one.shared
-    alone = [float(needed_bytes(Jobs.at(replace(job, layout=each)))[0]) for each in layouts]
-    assert needed_bytes(one, layouts).tolist() == pytest.approx(alone, rel=1e-12)
+    [job] = group(layouts[0], model=model, sizes=None, seq_len=1024).shared
+    under = np.tile(np.arange(len(layouts))[::-1], 2)
+    sizes, counts = np.repeat([2.0, 3.0], len(layouts)), np.repeat([1.0, 4.0], len(layouts))
+    alone = [
+        float(needed_bytes(Jobs.at(replace(job, layout=layouts[place]), [size], [count]))[0])
+        for place, size, count in zip(under, sizes, counts, strict=True)
+    ]
+    needed = needed_bytes(Jobs.at(job, sizes, counts), layouts, under)
+    assert needed.tolist() == pytest.approx(alone, rel=1e-12)
     assert len(set(alone)) == len(alone)

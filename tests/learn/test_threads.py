@@ -12,13 +12,12 @@ import pytest
 from precision_time import Prediction, Request
 from precision_time.learn import novelty
 from precision_time.predict.api import predict_each
-from precision_time.request import usual_layout
 
 
 @pytest.fixture
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Threads take turns often, and hardly anything is remembered."""
-    for module, kept in ((novelty, 20), (usual_layout, 2)):
+    for module, kept in ((novelty, 20),):
         monkeypatch.setattr(module, "_MOST_KEPT", kept)
     usual_s = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)

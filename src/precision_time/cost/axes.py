@@ -68,6 +68,8 @@ class StepContext:
     """Sizes of what the model-parallel axes send; needed only where one is above 1."""
     micro_batch_size: Number
     """Samples of a micro batch, () or (C,)."""
+    rounds: Number
+    """Micro batches of a step, () or (C,)."""
     stage_layers: Number
     """Layers of the pipeline stage."""
     stack: Stack = Stack()

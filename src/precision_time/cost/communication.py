@@ -50,8 +50,7 @@ def communication(context: StepContext, parts: Sequence[ParameterPart]) -> dict[
 
 def model_communication(context: StepContext) -> dict[str, Overlap]:
     """What the ranks of MODEL_AXES send in a step, for the axes of more than one rank."""
-    layout = context.layout
-    rounds = layout.num_micro_batches
+    layout, rounds = context.layout, context.rounds
     found = {"tensor": _tensor, "context": _context, "expert": _experts}
     degrees = {"tensor": layout.tp, "context": layout.cp, "expert": layout.ep}
     return {axis: send(context) * rounds for axis, send in found.items() if degrees[axis] > 1}
@@ -98,8 +97,8 @@ def _pipeline(context: StepContext) -> Overlap:
     once = min_time_s(
         sends_of(group), context.traffic.boundary_elems * samples * context.policy.activation.num_bytes
     )
-    sends = 2.0 * layout.virtual_pp * layout.num_micro_batches
-    exposed = min(sends, 2.0 * (layout.pp - 1)) if layout.virtual_pp > 1 else sends
+    sends = 2.0 * layout.virtual_pp * context.rounds
+    exposed = np.minimum(sends, 2.0 * (layout.pp - 1)) if layout.virtual_pp > 1 else sends
     return Overlap(link_s=once * sends, exposed_s=once * exposed, slowdown_s=np.zeros_like(once))
 
 
@@ -149,7 +148,7 @@ def _experts(context: StepContext) -> Overlap:
     if not (layout.expert_overlap or (context.stack.overlap_experts and layout.virtual_pp > 1)):
         return fully_exposed(link_s)
     hidden = pipelined(link_s, context.times.forward_s + context.times.backward_s, layers)
-    last = 1.0 / layout.num_micro_batches
+    last = 1.0 / context.rounds
     return partly_hidden(link_s, hidden.exposed_s * (1.0 - last) + link_s * last)
 
 

@@ -114,9 +114,9 @@ def compute_costs(step: LoweredStep, group: Jobs, model: KernelModel) -> Compute
     kept = len(group) <= _KEPT_JOBS or len(group) * len(step.op_class) <= _KEPT_ELEMENTS
     return (_compute_costs if kept else _compute_costs.__wrapped__)(
         kernels,
-        np.asarray(group.micro_batch_size, dtype=np.float64).tobytes(),
-        layout.num_micro_batches,
-        layout.num_micro_batches if narrowed_once else 1,
+        group.micro_batch_size.tobytes(),
+        group.num_micro_batches.tobytes(),
+        narrowed_once,
         group.cluster.num_devices if single else 1,
     )
 
@@ -211,19 +211,24 @@ def _device_kernels(
 
 @lru_cache(maxsize=16)
 def _compute_costs(
-    kernels: _DeviceKernels, batches: bytes, num_micro_batches: int, narrowed_every: int, process_devices: int
+    kernels: _DeviceKernels, batches: bytes, counts: bytes, narrowed_once: bool, process_devices: int
 ) -> ComputeCosts:
     """What is asked on few devices and on many is worked out once.
 
-    Weights are made narrow in one of `narrowed_every` micro batches.
+    Args:
+        kernels: Of the device.
+        batches: Samples of a micro batch of each job, shape (C,).
+        counts: Micro batches of a step, shape (C,).
+        narrowed_once: Weights are made narrow in one micro batch of a step.
+        process_devices: Devices that one process serves.
     """
-    micro_batch_size = np.frombuffer(batches)
+    micro_batch_size, rounds = np.frombuffer(batches), np.frombuffer(counts)
     jobs, stages = len(micro_batch_size), len(kernels.shares.stages)
     samples = micro_batch_size[:, None] * kernels.samples
     once_s = kernel_seconds_once(kernels.step, samples, kernels.rates, kernels.model)
     whole_s = once_s * kernels.scale
-    if narrowed_every > 1:
-        whole_s = whole_s * np.where(kernels.step.once_per_step, 1.0 / narrowed_every, 1.0)
+    if narrowed_once and (rounds > 1.0).any():
+        whole_s = whole_s * np.where(kernels.step.once_per_step, 1.0 / rounds[:, None], 1.0)
     sums = row_by_row(whole_s, kernels.sums)
     first, last = 3 * stages, sums.shape[1] - len(OP_CLASSES) - 1
     stage_s = sums[:, :first].reshape(jobs, 3, stages).transpose(1, 0, 2)
@@ -242,7 +247,7 @@ def _compute_costs(
     all_s = busy_s.sum(axis=0)
     terms[HOST_STALL] = kernels.both(all_s, host_slowest_s) - all_s
     return ComputeCosts(
-        terms={term: values * num_micro_batches for term, values in terms.items()},
+        terms={term: values * rounds for term, values in terms.items()},
         forward_s=busy_s[0],
         backward_s=busy_s[1],
         recompute_s=busy_s[2],

@@ -60,7 +60,7 @@ def data_axis(context: StepContext, parts: Sequence[ParameterPart]) -> Overlap:
     ranks, stride = layout.data_ranks, min(layout.stride("dp"), layout.stride("cp"))
     group = group_of(ranks, stride, cluster)
     if ranks > 1 and layout.data_parallel_engine == "dataparallel":
-        return _through_first_device(context, dense, group, ranks) * layout.num_micro_batches
+        return _through_first_device(context, dense, group, ranks) * context.rounds
     if ranks > 1 and layout.data_parallel_engine == "parameter-server":
         network = group.inter if cluster.num_nodes > 1 else group.intra
         lines = parameter_server(ranks, cluster.num_nodes, network)
@@ -108,7 +108,7 @@ def _reduced(context: StepContext, part: ParameterPart, group: Group) -> Overlap
     if context.stack.overlap_parameters:
         units = context.traffic.num_layers / layout.pp
         gather = _hidden_by_chunks(pipelined(gather_s, times.forward_s, units), times.forward_s, layout)
-    return once * (layout.num_micro_batches if layout.zero_stage == 2 else 1.0) + gather
+    return once * (context.rounds if layout.zero_stage == 2 else 1.0) + gather
 
 
 def _hidden_by_chunks(found: Overlap, pass_s: Number, layout: Layout) -> Overlap:
@@ -162,7 +162,7 @@ def _fully_sharded(
     else:
         forward = pipelined(gather_s, times.forward_s, units)
         backward = pipelined(again_s + scatter_s, times.backward_s, units)
-    return (forward + backward) * layout.num_micro_batches
+    return (forward + backward) * context.rounds
 
 
 def _through_first_device(context: StepContext, part: ParameterPart, group: Group, ranks: int) -> Overlap:

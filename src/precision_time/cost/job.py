@@ -1,6 +1,6 @@
 """A Job = Workload x Cluster x Precision x Layout x Stack: everything a step time depends on.
 
-n jobs are a table, `Jobs`: those that differ in their micro batch only are a group, and priced together.
+n jobs are a table, `Jobs`: those that differ only in how their batch is cut up are a group, priced together.
 """
 
 from __future__ import annotations
@@ -70,17 +70,19 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Jobs:
-    """n jobs as a table: what they share by group, the micro batch by row.
+    """n jobs as a table: what they share by group, the micro batches by row.
 
     The cost model prices tables of one group (`groups`), whose shared parts have the names of `Job`.
     """
 
     shared: tuple[Job, ...]
-    """One job of each group, which speaks for all of it but the micro batch."""
+    """One job of each group, which speaks for all of it but the micro batches."""
     group: Indices
     """The group of each row, shape (n,)."""
     micro_batch_size: Floats
     """Samples per forward pass and replica, shape (n,)."""
+    num_micro_batches: Floats
+    """Forward passes per optimizer step and replica, shape (n,)."""
     precision: PrecisionPolicy = field(init=False)
     """Of a table of one group, as the device runs it (`Job.runs`)."""
 
@@ -95,14 +97,32 @@ class Jobs:
             shared=tuple(jobs),
             group=np.arange(len(jobs)),
             micro_batch_size=np.array([job.layout.micro_batch_size for job in jobs], dtype=np.float64),
+            num_micro_batches=np.array([job.layout.num_micro_batches for job in jobs], dtype=np.float64),
         )
 
     @classmethod
-    def at(cls, job: Job, micro_batch_size: Sequence[float] | Floats = ()) -> Jobs:
-        """One group: a job at n micro batches, its own where none are given."""
+    def at(
+        cls,
+        job: Job,
+        micro_batch_size: Sequence[float] | Floats = (),
+        num_micro_batches: Sequence[float] | Floats = (),
+    ) -> Jobs:
+        """One group: a job at n micro batches, its own where none are given, and as many of each a step.
+
+        Args:
+            job: Speaks for all of them.
+            micro_batch_size: n sizes.
+            num_micro_batches: n numbers; the job's for all where none are given.
+        """
         sizes = micro_batch_size if len(micro_batch_size) else (job.layout.micro_batch_size,)
-        batches = np.asarray(sizes, dtype=np.float64)
-        return cls(shared=(job,), group=np.zeros(len(batches), dtype=np.intp), micro_batch_size=batches)
+        batches = np.array(sizes, dtype=np.float64)
+        counts = num_micro_batches if len(num_micro_batches) else job.layout.num_micro_batches
+        return cls(
+            shared=(job,),
+            group=np.zeros(len(batches), dtype=np.intp),
+            micro_batch_size=batches,
+            num_micro_batches=np.full(len(batches), counts, dtype=np.float64),
+        )
 
     @classmethod
     def alike(cls, jobs: Sequence[Job]) -> Jobs:
@@ -118,6 +138,7 @@ class Jobs:
             shared=tuple(job for table in tables for job in table.shared),
             group=np.concatenate([np.zeros(0, dtype=np.intp), *groups]),
             micro_batch_size=np.concatenate([np.zeros(0), *(table.micro_batch_size for table in tables)]),
+            num_micro_batches=np.concatenate([np.zeros(0), *(table.num_micro_batches for table in tables)]),
         )
 
     def __len__(self) -> int:
@@ -133,14 +154,17 @@ class Jobs:
         for number, job in zip(group_of, self.shared, strict=True):
             shared.setdefault(number, job)
         asked = np.array(group_of, dtype=np.intp)[self.group]
-        seen: list[dict[float, int]] = [{} for _ in shared]
-        pairs = zip(asked.tolist(), self.micro_batch_size.tolist(), strict=True)
-        places = np.array([seen[number].setdefault(size, len(seen[number])) for number, size in pairs])
+        seen: list[dict[tuple[float, float], int]] = [{} for _ in shared]
+        batches = zip(self.micro_batch_size.tolist(), self.num_micro_batches.tolist(), strict=True)
+        pairs = zip(asked.tolist(), batches, strict=True)
+        places = np.array([seen[number].setdefault(batch, len(seen[number])) for number, batch in pairs])
         starts = np.array([0, *accumulate(map(len, seen))][:-1], dtype=np.intp)
+        columns = np.array([batch for batches in seen for batch in batches], dtype=np.float64).reshape(-1, 2)
         once = Jobs(
             shared=tuple(shared.values()),
             group=np.repeat(np.arange(len(seen)), [*map(len, seen)]),
-            micro_batch_size=np.array([size for sizes in seen for size in sizes], dtype=np.float64),
+            micro_batch_size=columns[:, 0].copy(),
+            num_micro_batches=columns[:, 1].copy(),
         )
         return once, starts[asked] + places
 
@@ -152,14 +176,16 @@ class Jobs:
     def groups(self) -> Iterator[Jobs]:
         """The groups, each as a table, of a table whose groups lie one after the other."""
         for job, rows in zip(self.shared, self.slices(), strict=True):
-            yield Jobs.at(job, self.micro_batch_size[rows])
+            yield Jobs.at(job, self.micro_batch_size[rows], self.num_micro_batches[rows])
 
     def row(self, index: int) -> Job:
         """One of the jobs."""
         job, size = self.shared[int(self.group[index])], float(self.micro_batch_size[index])
-        if job.layout.micro_batch_size == size:
+        count = int(self.num_micro_batches[index])
+        if (job.layout.micro_batch_size, job.layout.num_micro_batches) == (size, count):
             return job
-        return replace(job, layout=replace(job.layout, micro_batch_size=size))
+        layout = replace(job.layout, micro_batch_size=size, num_micro_batches=count)
+        return replace(job, layout=layout)
 
     @property
     def workload(self) -> Workload:
@@ -173,7 +199,7 @@ class Jobs:
 
     @property
     def layout(self) -> Layout:
-        """Its micro batch is that of the job that speaks for all."""
+        """Its micro batches are those of the job that speaks for all."""
         return self.shared[0].layout
 
     @property

@@ -256,23 +256,26 @@ def optimizer_terms(
     }
 
 
-def offload_s(layout: Layout, device: Device, policy: PrecisionPolicy, *, params: float) -> float:
+def offload_s(
+    layout: Layout, device: Device, policy: PrecisionPolicy, *, params: float, rounds: Number
+) -> Number:
     """Transfers and host update per optimizer step with states or parameters in host memory, all exposed.
 
     Gradients go down, the host updates, parameters come up; the update streams through the host's memory.
 
     Args:
-        layout: What is offloaded, micro batches.
+        layout: What is offloaded.
         device: For its PCIe bandwidth.
         policy: Types of gradients and parameters.
         params: Elements whose state this device's rank holds.
+        rounds: Micro batches of a step.
 
     Reference: Ren et al., ZeRO-Offload, USENIX ATC 2021.
     """
     host = constants("optimizers")["offload"]
     pcie = device.pcie_bandwidth_bytes_per_s * host["pcie_share"]
-    moved = params * (policy.reduce.num_bytes + policy.activation.num_bytes)
+    moved: Number = params * (policy.reduce.num_bytes + policy.activation.num_bytes)
     if layout.offload is Offload.PARAMETERS:
-        moved += params * policy.activation.num_bytes * 2.0 * layout.num_micro_batches
-    seconds: float = moved / pcie + params * host["update_bytes"] / host["memory_bytes_per_s"]
+        moved = moved + params * policy.activation.num_bytes * 2.0 * rounds
+    seconds: Number = moved / pcie + params * host["update_bytes"] / host["memory_bytes_per_s"]
     return seconds

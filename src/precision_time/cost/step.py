@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arrays import Floats, Number, Same
 from ..hardware.device import Device
-from ..parallel.layout import Layout, Offload
+from ..parallel.layout import Offload
 from ..parallel.schedules.contract import StageTimes
 from ..parallel.schedules.registry import schedule_of
 from ..precision.catalog import get_policy
@@ -80,7 +80,7 @@ def price(group: Jobs) -> StepCosts:
     local = local_parameters(compute)
     exposed, link_seconds = _communication_terms(group, compute, local)
     # While the device waits for the network the host catches up: the step is the longer of the two.
-    rounds = group.layout.num_micro_batches
+    rounds = group.num_micro_batches
     waits_s = reduce(np.add, exposed.values()) - exposed["pipeline_bubble_s"]
     busy_s = compute.busy_s * rounds + waits_s
     stall_s = kernels_and_host(group.cluster.device.arch)(busy_s, compute.host_s * rounds) - busy_s
@@ -180,7 +180,7 @@ def _optimizer_terms(group: Jobs, local: LocalParameters) -> dict[str, Floats]:
     params += local.experts / (layout.expert_data_ranks if sharded else 1)
     counted = 0.0 if group.scope is TimingScope.NO_OPTIMIZER else 1.0
     trainer_s = group.stack.host_per_tensor_s * tensors
-    named = {"trainer_s": trainer_s, "offload_s": 0.0}
+    named: dict[str, Number] = {"trainer_s": trainer_s, "offload_s": 0.0}
     if layout.offload is Offload.NONE:
         form = _optimizer_form(group.stack)
         seconds = _update_s(
@@ -189,7 +189,9 @@ def _optimizer_terms(group: Jobs, local: LocalParameters) -> dict[str, Floats]:
         named |= {name: value * counted for name, value in seconds.items()}
     else:
         named |= {"optimizer_s": 0.0, "unscale_s": 0.0, "host_sync_s": 0.0}
-        named["offload_s"] = offload_s(layout, device, group.precision, params=params) * counted
+        rounds = group.num_micro_batches
+        moved_s = offload_s(layout, device, group.precision, params=params, rounds=rounds)
+        named["offload_s"] = moved_s * counted
     return {name: np.full(len(group), value) for name, value in named.items()}
 
 
@@ -235,7 +237,7 @@ def _communication_terms(
     group: Jobs, compute: ComputeCosts, local: LocalParameters
 ) -> tuple[dict[str, Floats], dict[str, Floats]]:
     """Exposed seconds by term, and link seconds by axis."""
-    size, layout = len(group), group.layout
+    size = len(group)
     if group.cluster.num_devices == 1:
         idle = (name for name in EXPOSED_TERMS if name != "straggler_s")
         return {name: np.zeros(size) for name in idle}, {axis: np.zeros(size) for axis in AXES}
@@ -246,11 +248,11 @@ def _communication_terms(
 
     axes = communication(_step_context(group, compute), _parts(group, compute.step, local))
     amax_s = _amax_s(group, compute.step)
-    if amax_s:
+    if amax_s is not None:
         axes["data"] = axes["data"] + fully_exposed(amax_s)
     exposed = {f"{axis}_exposed_s": column(found.exposed_s) for axis, found in axes.items()}
     sent_s = sum((exposed[f"{axis}_exposed_s"] for axis in MODEL_AXES), np.zeros(size))
-    exposed["pipeline_bubble_s"] = pipeline_bubble_s(layout, compute, sent_s / layout.num_micro_batches)
+    exposed["pipeline_bubble_s"] = pipeline_bubble_s(group, compute, sent_s / group.num_micro_batches)
     exposed["contention_s"] = sum((column(found.slowdown_s) for found in axes.values()), np.zeros(size))
     exposed = {name: exposed[name] for name in EXPOSED_TERMS if name in exposed}
     return exposed, {axis: column(found.link_s) for axis, found in axes.items()}
@@ -264,6 +266,7 @@ def _step_context(group: Jobs, compute: ComputeCosts) -> StepContext:
         times=_pass_times(compute),
         traffic=traffic_of(group.workload.graph),
         micro_batch_size=group.micro_batch_size,
+        rounds=group.num_micro_batches,
         stage_layers=float(compute.shares.layers.max()),
         stack=group.stack,
     )
@@ -283,11 +286,11 @@ def shared_and_bubble_s(group: Jobs) -> tuple[Floats, Floats]:
         for found in model_communication(_step_context(group, compute)).values():
             sent_s = sent_s + found.exposed_s
     kernels_s = reduce(np.add, (compute.terms[name] for name in KERNEL_TERMS))
-    bubble_s = pipeline_bubble_s(group.layout, compute, sent_s / group.layout.num_micro_batches)
+    bubble_s = pipeline_bubble_s(group, compute, sent_s / group.num_micro_batches)
     return kernels_s + sent_s, bubble_s
 
 
-def pipeline_bubble_s(layout: Layout, compute: ComputeCosts, sent_s: Floats) -> Floats:
+def pipeline_bubble_s(group: Jobs, compute: ComputeCosts, sent_s: Floats) -> Floats:
     """Idle seconds of the slowest stage per optimizer step, shape (C,).
 
     The slowest stage works its micro batches and waits while one passes through the others: the bubble
@@ -297,10 +300,11 @@ def pipeline_bubble_s(layout: Layout, compute: ComputeCosts, sent_s: Floats) -> 
     Zero Bubble Pipeline Parallelism, ICLR 2024.
 
     Args:
-        layout: Stages, chunks, schedule.
+        group: C jobs: stages, chunks, schedule, micro batches.
         compute: Stage times of one micro batch.
         sent_s: Exposed messages of one micro batch on the stage with the most layers, shape (C,).
     """
+    layout = group.layout
     if layout.pp == 1:
         return np.zeros(len(sent_s))
     shares = compute.shares
@@ -314,15 +318,15 @@ def pipeline_bubble_s(layout: Layout, compute: ComputeCosts, sent_s: Floats) -> 
     other_s = others / (layout.pp - 1)
     times = StageTimes(forward_s=other_s * (1.0 - backward), backward_s=other_s * backward)
     schedule = schedule_of(layout.schedule)
-    return np.maximum(schedule.bubble_s(layout.pp, layout.virtual_pp, layout.num_micro_batches, times), 0.0)
+    return np.maximum(schedule.bubble_s(layout.pp, layout.virtual_pp, group.num_micro_batches, times), 0.0)
 
 
-def _amax_s(group: Jobs, step: LoweredStep) -> float:
+def _amax_s(group: Jobs, step: LoweredStep) -> Number | None:
     """All-reduces of the maxima that narrow types are scaled by, over all ranks that share activations."""
     exchange = amax_exchange(step, group.precision)
-    rounds = exchange.per_micro_batch * group.layout.num_micro_batches + exchange.per_step
-    if not rounds:
-        return 0.0
+    if not (exchange.per_micro_batch or exchange.per_step):
+        return None
+    rounds = exchange.per_micro_batch * group.num_micro_batches + exchange.per_step
     cluster, layout = group.cluster, group.layout
     ranks = group_of(layout.tp * layout.cp * layout.dp, 1, cluster)
     once = min_time_s(lines_of(ranks, all_reduce_lines), exchange.bytes_each)

@@ -82,7 +82,8 @@ def group_features(group: Jobs, costs: StepCosts) -> tuple[tuple[str, ...], Floa
         _stack_features(group.stack, group.scope),
     )
     batch = _log(group.micro_batch_size)
-    shared = of_layout.values[_LOG_ROUNDS] + of_layout.values[_LOG_REPLICAS]
+    rounds = _log(group.num_micro_batches)
+    shared = rounds + of_layout.values[_LOG_REPLICAS]
     priced = {
         **_term_features(costs),
         **_fact_features(costs),
@@ -93,7 +94,9 @@ def group_features(group: Jobs, costs: StepCosts) -> tuple[tuple[str, ...], Floa
     features = np.empty((len(group), len(priced) + len(fixed)))
     features[:, : len(priced)] = np.concatenate([*priced.values()]).reshape(len(priced), -1).T
     features[:, len(priced) :] = fixed
-    return (*priced, *chain.from_iterable(part.names for part in parts)), features
+    names = (*priced, *chain.from_iterable(part.names for part in parts))
+    features[:, names.index(_LOG_DEGREES[_LOG_ROUNDS])] = rounds
+    return names, features
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -249,22 +249,24 @@ def priced_group(group: Jobs) -> tuple[StepCosts, JobTable]:
     The one place where features are made.
 
     Args:
-        group: Jobs that differ in the micro batch alone.
+        group: Jobs that differ in how their batch is cut up alone.
     """
-    sizes, halves = with_halves(tuple(group.micro_batch_size.tolist()))
+    given = zip(group.micro_batch_size.tolist(), group.num_micro_batches.tolist(), strict=True)
+    batches, halves = with_halves(tuple(given))
+    sizes, counts = zip(*batches, strict=True)
     [job] = group.shared
-    every = Jobs.at(job, sizes)
+    every = Jobs.at(job, sizes, counts)
     costs = price(every)
     proxy = proxy_of(job)
     learned, known = every, costs
     if proxy is not job:
-        learned = Jobs.at(proxy, every.micro_batch_size)
+        learned = Jobs.at(proxy, sizes, counts)
         known = price(learned)
     # The features of fp16 are those of bf16 where a device multiplies both at one rate: loss scaling and
     # casts are priced, and trees have no more to say of them.
     precision = as_bf16(learned.precision, learned.cluster.device)
     if precision != learned.precision:
-        learned = Jobs.at(replace(learned.shared[0], precision=precision), every.micro_batch_size)
+        learned = Jobs.at(replace(learned.shared[0], precision=precision), sizes, counts)
         known = price(learned)
     names, features = group_features(learned, known)
     step_s, compute_s = costs.step_time_s, costs.compute_s
@@ -297,30 +299,32 @@ def proxy_of(job: Job) -> Job:
 
 
 @lru_cache(maxsize=1024)
-def with_halves(sizes: tuple[float, ...]) -> tuple[tuple[float, ...], Ints]:
+def with_halves(batches: tuple[tuple[float, float], ...]) -> tuple[tuple[tuple[float, float], ...], Ints]:
     """Micro batches followed by their halves, quarters ... as long as those are whole, each once.
+
+    Each with the number of micro batches of a step, which its smaller ones have too.
 
     Returns:
         All of them; and of each given one its smaller ones, counted from the first that was not given and -1
         where there are no more, shape (n, most of them).
 
-    >>> sizes, halves = with_halves((12.0, 2.0))
-    >>> sizes, halves.tolist()
-    ((12.0, 2.0, 6.0, 3.0, 1.0), [[0, 1], [2, -1]])
+    >>> batches, halves = with_halves(((12.0, 1), (2.0, 1)))
+    >>> [size for size, _ in batches], halves.tolist()
+    ([12.0, 2.0, 6.0, 3.0, 1.0], [[0, 1], [2, -1]])
     """
-    chains: list[list[float]] = []
-    for size in sizes:
-        chain: list[float] = []
+    chains: list[list[tuple[float, float]]] = []
+    for size, count in batches:
+        chain: list[tuple[float, float]] = []
         while (size := size / 2.0) >= 1.0 and size.is_integer():
-            chain.append(size)
+            chain.append((size, count))
         chains.append(chain)
     places = {
-        size: place for place, size in enumerate(dict.fromkeys(size for each in chains for size in each))
+        pair: place for place, pair in enumerate(dict.fromkeys(pair for each in chains for pair in each))
     }
-    halves = np.full((len(sizes), max(map(len, chains), default=0)), -1, dtype=np.intp)
+    halves = np.full((len(batches), max(map(len, chains), default=0)), -1, dtype=np.intp)
     for row, chain in enumerate(chains):
-        halves[row, : len(chain)] = [places[size] for size in chain]
-    return (*sizes, *places), halves
+        halves[row, : len(chain)] = [places[pair] for pair in chain]
+    return (*batches, *places), halves
 
 
 def measured_table(

@@ -255,13 +255,15 @@ class _Facts:
     def of(cls, jobs: Jobs) -> _Facts:
         """By row."""
         columns = np.array([_facts(job) for job in jobs.shared], dtype=np.float64)[jobs.group].T
+        columns[0] *= jobs.num_micro_batches
         return cls(**dict(zip(cls.__dataclass_fields__, columns, strict=True)))
 
 
 def _facts(job: Job) -> tuple[float, ...]:
-    workload, layout, tokens = job.workload, job.layout, tokens_per_sample(job.workload)
+    """The fields of `_Facts` of a group, with one micro batch a step."""
+    workload, tokens = job.workload, tokens_per_sample(job.workload)
     return (
-        layout.num_micro_batches * layout.dp,
+        job.layout.dp,
         workload.rows_per_sample,
         workload.samples_per_row,
         workload.units_per_sample,

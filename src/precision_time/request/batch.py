@@ -9,18 +9,18 @@ import numpy as np
 
 from ..cost.job import Job, Jobs
 from ..cost.memory import memory_of, total_bytes
+from ..cost.search import usual_batch, usual_layout
 from ..cost.stacks import Stack, get_stack_profile, policy_under, usual_variant
 from ..diagnostics import LAYOUT_CHOSEN, Diagnostics
 from ..errors import ConfigError, LayoutError
 from ..parallel.degrees import nearest_multiple
 from ..parallel.layout import Layout, Offload
+from ..parallel.space import powers_of_two
 from ..precision.catalog import known_variants
 from ..workload.workload import Workload
 from .layout import layout_words, sharded_as_usual
 from .method import degrees_of_method
 from .schema import RequestFields
-from .space import powers_of_two
-from .usual_layout import usual_batch, usual_layout
 
 _DEFAULT_BATCHES = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 """Tried in this order when no batch size is given: the first that fits in memory."""

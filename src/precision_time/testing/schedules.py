@@ -163,4 +163,4 @@ def _bubble_s(schedule: PipelineSchedule, layout: Layout, times: StageTimes) -> 
 
 
 def _held(schedule: PipelineSchedule, layout: Layout) -> float:
-    return schedule_of(schedule).in_flight(0, layout.pp, layout.num_micro_batches, 1)
+    return float(schedule_of(schedule).in_flight(0, layout.pp, layout.num_micro_batches, 1))

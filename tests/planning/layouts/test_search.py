@@ -10,44 +10,44 @@ from typing import Any
 
 import pytest
 
+from precision_time.cost.search import fitting, space_of, under
 from precision_time.diagnostics import Diagnostics
 from precision_time.errors import ConfigError, LayoutError
-from precision_time.executor import process_map
+from precision_time.executor import OneCopy, process_map
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.priced import predict_step_times
 from precision_time.parallel.layout import EQUAL_WITHIN, Checkpointing, Layout, Offload, simplicity
+from precision_time.parallel.space import parse_fixed
 from precision_time.planning.layouts.advice import why_first
 from precision_time.planning.layouts.api import _batch, find_layouts
 from precision_time.planning.layouts.pricing import bounds_of, families_of, price_layouts
 from precision_time.planning.layouts.result import LayoutSearch
 from precision_time.planning.layouts.search import search_layouts
 from precision_time.predict.remedies import memory_of_job
-from precision_time.request.problem import Problem
-from precision_time.request.space import Space, fitting, parse_fixed
 from precision_time.workload.resolve import load_workload
 
-from .conftest import problem_of
+from .conftest import Question, needed, question_of
 
 _ALIKE = 0.02
 """One row and many are corrected alike up to thresholds of trees that a last digit crosses."""
 
 
-def brute_force(problem: Problem) -> list[tuple[float, Layout]]:
+def brute_force(problem: Question) -> list[tuple[float, Layout]]:
     """Every candidate with the least recomputation that fits, by predicted time."""
-    capacity = problem.cluster.device.memory_bytes
+    capacity = problem.job.cluster.device.memory_bytes
     found: list[Layout] = []
-    for frame in Space(problem=problem).frames():
+    for frame in space_of(*problem).frames():
         for batch in frame.batches:
             modes = (frame.layout(batch, mode) for mode in frame.checkpointing)
-            fits = (layout for layout in modes if problem.needed_bytes(layout)[0] <= capacity)
+            fits = (layout for layout in modes if needed(problem.job, layout) <= capacity)
             found += [layout for layout in [next(fits, None)] if layout is not None]
-    jobs = [problem.job(layout) for layout in found]
+    jobs = [under(problem.job, layout) for layout in found]
     times = predict_step_times(jobs, shipped_predictor(), coverage=0.9).step_time_s
     return sorted(zip(times.tolist(), found, strict=True), key=lambda item: item[0])
 
 
-def test_the_best_are_those_of_brute_force(small: Problem) -> None:
-    search = search_layouts(small, top=5)
+def test_the_best_are_those_of_brute_force(small: Question) -> None:
+    search = search_layouts(*small, top=5)
     expected = brute_force(small)
     assert search.counts.priced < len(expected)
     assert search.counts.priced + search.counts.outrun == len(expected)
@@ -58,8 +58,8 @@ def test_the_best_are_those_of_brute_force(small: Problem) -> None:
 
 
 def test_all_of_a_replicated_model_are_priced() -> None:
-    problem = problem_of("resnet50", "V100-SXM2-16GB", 8, 2048)
-    search = search_layouts(problem, top=100, exhaustive=True)
+    problem = question_of("resnet50", "V100-SXM2-16GB", 8, 2048)
+    search = search_layouts(*problem, top=100, exhaustive=True)
     expected = brute_force(problem)
     assert search.counts.priced == len(search.ranked) == len(expected)
     found = sorted(each.step_time_s for each in search.ranked)  # the simplest of the fastest stands first
@@ -72,26 +72,27 @@ def test_all_of_a_replicated_model_are_priced() -> None:
 )
 def test_the_ranking_is_of_the_times_that_are_shown(model: str, device: str, gpus: int, batch: int) -> None:
     """Of the simplest as well, which may stand before layouts that are as fast."""
-    problem = problem_of(model, device, gpus, batch)
-    few, many = (search_layouts(problem, top=top).ranked for top in (4, 24))
+    problem = question_of(model, device, gpus, batch)
+    few, many = (search_layouts(*problem, top=top).ranked for top in (4, 24))
     assert [each.step_time_s for each in many[1:]] == sorted(each.step_time_s for each in many[1:])
     shown = sorted(each.step_time_s for each in many)
     # The simplest takes the place of the last where it is not among the fastest.
     assert sorted(each.step_time_s for each in few)[:3] == pytest.approx(shown[:3], rel=1e-9)
 
 
-def test_bounds_lie_below_what_they_bound(small: Problem) -> None:
-    layouts = [layout for frame in Space(problem=small).frames() for layout in fitting(small, frame).layouts]
-    families = families_of(small, layouts)
-    bounds = bounds_of(small, families)
-    priced = price_layouts(small, bounds.layouts)
+def test_bounds_lie_below_what_they_bound(small: Question) -> None:
+    layouts = [layout for part in fitting(small.job, [*space_of(*small).frames()]) for layout in part.layouts]
+    families = families_of(layouts, lambda layout: under(small.job, layout).precision)
+    one = OneCopy(small.job)
+    bounds = bounds_of(one, families)
+    priced = price_layouts(one, bounds.layouts)
     share = bounds.base_s / priced.analytical_s
     assert len(share) == len(layouts) > 200
     assert share.max() <= 1.02
     assert share.mean() > 0.8
 
 
-def test_ranking_terms_and_memory(small: Problem, found: LayoutSearch) -> None:
+def test_ranking_terms_and_memory(small: Question, found: LayoutSearch) -> None:
     assert len(found.ranked) == len(found.jobs) == 8
     for first, second in pairwise(found.ranked[1:]):
         assert first.step_time_s <= second.step_time_s
@@ -102,28 +103,28 @@ def test_ranking_terms_and_memory(small: Problem, found: LayoutSearch) -> None:
         assert prediction.fits
         assert prediction.memory_bytes_per_device == pytest.approx(sum(memory_of_job(job).values()))
         assert job.layout == each.layout
-        assert prediction.global_batch_size == small.global_batch_size
+        assert prediction.global_batch_size == small.batch
         assert prediction.interval.low_s < each.step_time_s < prediction.interval.high_s
 
 
-def test_every_candidate_has_one_fate(small: Problem, found: LayoutSearch) -> None:
+def test_every_candidate_has_one_fate(small: Question, found: LayoutSearch) -> None:
     counts = found.counts
-    frames = list(Space(problem=small).frames())
+    frames = list(space_of(*small).frames())
     assert counts.enumerated == sum(map(len, frames))
     assert counts.enumerated == counts.too_large + counts.recomputing + counts.outrun + counts.priced
     assert min(counts.too_large, counts.recomputing, counts.outrun, counts.priced) > 0
 
 
-def test_memory_prunes_as_one_by_one(experts: Problem) -> None:
-    capacity = experts.cluster.device.memory_bytes
+def test_memory_prunes_as_one_by_one(experts: Question) -> None:
+    capacity = experts.job.cluster.device.memory_bytes
     kept = 0
-    for frame in list(Space(problem=experts).frames())[::17]:
-        part = fitting(experts, frame)
+    for frame in list(space_of(*experts).frames())[::17]:
+        [part] = fitting(experts.job, [frame])
         expected = []
         for batch in frame.batches:
             for mode in frame.checkpointing:
                 layout = frame.layout(batch, mode)
-                if experts.needed_bytes(layout)[0] <= capacity:
+                if needed(experts.job, layout) <= capacity:
                     expected.append(layout)
                     break
         assert list(part.layouts) == expected
@@ -133,62 +134,62 @@ def test_memory_prunes_as_one_by_one(experts: Problem) -> None:
 
 
 @pytest.fixture(scope="module")
-def tight() -> Problem:
+def tight() -> Question:
     """Eight billion parameters on devices of 40 GB: most layouts recompute."""
-    return problem_of("llama3-8b", "A100-SXM4-40GB", 8, 32)
+    return question_of("llama3-8b", "A100-SXM4-40GB", 8, 32)
 
 
-def test_no_layer_is_recomputed_that_need_not_be(tight: Problem) -> None:
-    capacity = tight.cluster.device.memory_bytes
+def test_no_layer_is_recomputed_that_need_not_be(tight: Question) -> None:
+    capacity = tight.job.cluster.device.memory_bytes
     seen = 0
-    for frame in Space(problem=tight, by_layer=True).frames():
-        part = fitting(tight, frame)
+    for frame in space_of(*tight, by_layer=True).frames():
+        [part] = fitting(tight.job, [frame])
         assert len(part.layouts) + part.too_large + part.recomputing == len(frame)
         for layout in part.layouts:
-            assert tight.needed_bytes(layout)[0] <= capacity
+            assert needed(tight.job, layout) <= capacity
             layers = layout.checkpointed_share * frame.layers
             if layout.checkpointing is not Checkpointing.FULL or layers == 1 or layout.pp > 1:
                 continue
             seen += 1
             less = replace(layout, checkpointed_share=(layers - 1) / frame.layers)
-            assert tight.needed_bytes(less)[0] > capacity
+            assert needed(tight.job, less) > capacity
     assert seen > 3
 
 
-def test_recomputing_by_layer_is_never_slower_than_by_model(tight: Problem) -> None:
-    frames = Space(problem=tight).frames()
-    whole = [layout for frame in frames for layout in fitting(tight, frame).layouts]
-    jobs = [tight.job(layout) for layout in whole]
+def test_recomputing_by_layer_is_never_slower_than_by_model(tight: Question) -> None:
+    frames = space_of(*tight).frames()
+    whole = [layout for part in fitting(tight.job, [*frames]) for layout in part.layouts]
+    jobs = [under(tight.job, layout) for layout in whole]
     times = predict_step_times(jobs, shipped_predictor(), coverage=0.9).step_time_s
-    search = search_layouts(tight, top=3)
+    search = search_layouts(*tight, top=3)
     assert min(each.step_time_s for each in search.ranked) <= (1.0 + _ALIKE) * times.min()
 
 
 def test_host_memory_is_found_where_nothing_else_fits() -> None:
-    problem = problem_of("llama3-8b", "A100-SXM4-80GB", 1, 16)
-    best, *_ = search_layouts(problem, top=3).ranked
+    problem = question_of("llama3-8b", "A100-SXM4-80GB", 1, 16)
+    best, *_ = search_layouts(*problem, top=3).ranked
     assert best.layout.offload is not Offload.NONE
     assert best.prediction.fits
     assert best.prediction.terms["offload_s"] > 0.0
-    without = search_layouts(problem, fixed=parse_fixed(["offload=none"]))
+    without = search_layouts(*problem, fixed=parse_fixed(["offload=none"]))
     assert not without.ranked
-    fixed = search_layouts(problem, fixed=parse_fixed(["offload=parameters"]), top=1)
+    fixed = search_layouts(*problem, fixed=parse_fixed(["offload=parameters"]), top=1)
     assert fixed.ranked[0].layout.offload is Offload.PARAMETERS
 
 
-def test_host_memory_is_not_tried_where_nothing_is_short(found: LayoutSearch, small: Problem) -> None:
+def test_host_memory_is_not_tried_where_nothing_is_short(found: LayoutSearch, small: Question) -> None:
     assert {each.layout.offload for each in found.ranked} == {Offload.NONE}
-    assert found.counts.enumerated == sum(map(len, Space(problem=small, by_layer=True).frames()))
+    assert found.counts.enumerated == sum(map(len, space_of(*small, by_layer=True).frames()))
 
 
-def test_processes_find_the_same(small: Problem, found: LayoutSearch) -> None:
+def test_processes_find_the_same(small: Question, found: LayoutSearch) -> None:
     with process_map(2) as over:
-        again = search_layouts(small, top=8, over=over)
+        again = search_layouts(*small, top=8, over=over)
     assert [each.layout for each in again.ranked] == [each.layout for each in found.ranked]
     assert again.counts == found.counts
 
 
-def test_any_map_will_do(small: Problem, found: LayoutSearch) -> None:
+def test_any_map_will_do(small: Question, found: LayoutSearch) -> None:
     sizes: list[int] = []
 
     def counting(function: Callable[[Any], Any], chunks: Iterable[Any]) -> Iterable[Any]:
@@ -197,15 +198,15 @@ def test_any_map_will_do(small: Problem, found: LayoutSearch) -> None:
             yield function(chunk)
 
     told: list[tuple[str, int, int]] = []
-    again = search_layouts(small, top=8, over=counting, progress=lambda *news: told.append(news))
+    again = search_layouts(*small, top=8, over=counting, progress=lambda *news: told.append(news))
     assert again.ranked[0].layout == found.ranked[0].layout
     assert len(sizes) > 2
     assert {what for what, _, _ in told} == {"fitting", "pricing"}
     assert all(0 < done <= total for _, done, total in told)
 
 
-def test_fewer_choices_are_never_faster(small: Problem, found: LayoutSearch) -> None:
-    fixed = search_layouts(small, fixed=parse_fixed(["tp=4", "zero=1"]), top=3)
+def test_fewer_choices_are_never_faster(small: Question, found: LayoutSearch) -> None:
+    fixed = search_layouts(*small, fixed=parse_fixed(["tp=4", "zero=1"]), top=3)
     assert all(each.layout.tp == 4 and each.layout.zero_stage in (0, 1) for each in fixed.ranked)
     assert fixed.ranked[0].step_time_s >= found.ranked[0].step_time_s
 
@@ -230,27 +231,27 @@ def test_why_names_the_term_that_decides(found: LayoutSearch) -> None:
 
 
 def test_what_cannot_fit_says_by_how_much_and_what_would() -> None:
-    problem = problem_of("llama3.1-405b", "A100-SXM4-40GB", 16, 16)
-    search = search_layouts(problem)
+    problem = question_of("llama3.1-405b", "A100-SXM4-40GB", 16, 16)
+    search = search_layouts(*problem)
     assert search.ranked == ()
     missed = search.shortfall
     assert missed is not None
-    assert missed.needed_bytes > missed.capacity_bytes == problem.cluster.device.memory_bytes
+    assert missed.needed_bytes > missed.capacity_bytes == problem.job.cluster.device.memory_bytes
     assert sum(missed.memory_terms.values()) == pytest.approx(missed.needed_bytes)
     assert search.counts.too_large == search.counts.enumerated
     assert missed.layout.checkpointing is Checkpointing.FULL
     devices = int(missed.advice[0].split()[0])
-    larger = problem_of("llama3.1-405b", "A100-SXM4-40GB", devices, devices)
+    larger = question_of("llama3.1-405b", "A100-SXM4-40GB", devices, devices)
     fixed = parse_fixed(["zero=1,3", "checkpointing=full", "micro_batch=1"])
-    frames = Space(problem=larger, fixed=fixed, beyond_domain=True).frames()
-    assert any(fitting(larger, frame).layouts for frame in frames)
+    frames = space_of(*larger, fixed=fixed, beyond_domain=True).frames()
+    assert any(part.layouts for part in fitting(larger.job, [*frames]))
 
 
-def test_no_layout_at_all_is_an_error_with_the_reason(small: Problem) -> None:
+def test_no_layout_at_all_is_an_error_with_the_reason(small: Question) -> None:
     with pytest.raises(LayoutError, match=r"tp\(3\).*does not divide 16 devices"):
-        search_layouts(small, fixed=parse_fixed(["tp=3"]))
+        search_layouts(*small, fixed=parse_fixed(["tp=3"]))
     with pytest.raises(ConfigError, match="top=0"):
-        search_layouts(small, top=0)
+        search_layouts(*small, top=0)
 
 
 def test_the_document_is_json(found: LayoutSearch) -> None:

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from precision_time.cost.search import space_of
 from precision_time.errors import ConfigError, UnknownNameError
 from precision_time.parallel.layout import Checkpointing, Layout, PipelineSchedule
 from precision_time.parallel.shape import model_shape
+from precision_time.parallel.space import Refusals, Space, parse_fixed
 from precision_time.parallel.validation import check_model_layout
-from precision_time.request.problem import Problem
-from precision_time.request.space import Space, parse_fixed
 
-from .conftest import problem_of
+from .conftest import Question, question_of
 
 
 def layouts_of(space: Space) -> Iterator[Layout]:
@@ -25,17 +25,17 @@ def layouts_of(space: Space) -> Iterator[Layout]:
 
 @pytest.mark.parametrize("name", ["small", "experts"])
 def test_every_candidate_holds_and_none_comes_twice(name: str, request: pytest.FixtureRequest) -> None:
-    problem: Problem = request.getfixturevalue(name)
-    found = list(layouts_of(Space(problem=problem)))
-    shape = model_shape(problem.workload.graph)
+    problem: Question = request.getfixturevalue(name)
+    found = list(layouts_of(space_of(*problem)))
+    shape = model_shape(problem.job.workload.graph)
     for layout in found[::7]:
-        check_model_layout(layout, shape, num_devices=16, global_batch_size=problem.global_batch_size)
-        assert layout.global_batch_size == problem.global_batch_size
+        check_model_layout(layout, shape, num_devices=16, global_batch_size=problem.batch)
+        assert layout.global_batch_size == problem.batch
     assert len(set(found)) == len(found) > 1000
 
 
-def test_the_space_holds_every_axis(small: Problem) -> None:
-    found = list(layouts_of(Space(problem=small)))
+def test_the_space_holds_every_axis(small: Question) -> None:
+    found = list(layouts_of(space_of(*small)))
     seen = {
         name: {getattr(layout, name) for layout in found} for name in ("tp", "pp", "zero_stage", "schedule")
     }
@@ -47,20 +47,19 @@ def test_the_space_holds_every_axis(small: Problem) -> None:
     assert {layout.checkpointing for layout in found} == set(Checkpointing)
 
 
-def test_experts_have_degrees_of_their_own(experts: Problem) -> None:
+def test_experts_have_degrees_of_their_own(experts: Question) -> None:
     found = {
-        (layout.ep, layout.tensor_degree_of_experts, layout.tp)
-        for layout in layouts_of(Space(problem=experts))
+        (layout.ep, layout.tensor_degree_of_experts, layout.tp) for layout in layouts_of(space_of(*experts))
     }
     assert {ep for ep, _, _ in found} == {1, 2, 4, 8, 16}
     assert {(8, 1, 2), (8, 2, 2)} <= found
 
 
 def test_layers_that_do_not_divide_are_split_unevenly() -> None:
-    problem = problem_of("llama3.2-3b", "H100-SXM5-80GB", 8, 32)
-    shape = model_shape(problem.workload.graph)
+    problem = question_of("llama3.2-3b", "H100-SXM5-80GB", 8, 32)
+    shape = model_shape(problem.job.workload.graph)
     assert shape.num_layers == 28
-    found = [layout for layout in layouts_of(Space(problem=problem)) if layout.pp == 8]
+    found = [layout for layout in layouts_of(space_of(*problem)) if layout.pp == 8]
     assert found
     assert all(sum(layout.stage_layers) == 28 and len(layout.stage_layers) == 8 for layout in found)
     assert {layout.schedule for layout in found} == {
@@ -69,34 +68,34 @@ def test_layers_that_do_not_divide_are_split_unevenly() -> None:
     }
 
 
-def test_tensor_ranks_leave_the_node_only_when_told(small: Problem) -> None:
-    assert max(layout.tp for layout in layouts_of(Space(problem=small))) == 8
-    assert max(layout.tp for layout in layouts_of(Space(problem=small, beyond_domain=True))) == 16
+def test_tensor_ranks_leave_the_node_only_when_told(small: Question) -> None:
+    assert max(layout.tp for layout in layouts_of(space_of(*small))) == 8
+    assert max(layout.tp for layout in layouts_of(space_of(*small, beyond_domain=True))) == 16
 
 
 def test_a_model_without_attention_is_only_replicated() -> None:
-    problem = problem_of("resnet50", "A100-SXM4-80GB", 8, 256)
-    found = list(layouts_of(Space(problem=problem)))
+    problem = question_of("resnet50", "A100-SXM4-80GB", 8, 256)
+    found = list(layouts_of(space_of(*problem)))
     assert {(layout.tp, layout.pp, layout.cp, layout.dp) for layout in found} == {(1, 1, 1, 8)}
     assert {layout.micro_batch_size for layout in found} == {1, 2, 4, 8, 16, 32}
 
 
-def test_fixed_fields_hold_for_all(small: Problem) -> None:
+def test_fixed_fields_hold_for_all(small: Question) -> None:
     fixed = parse_fixed(
         ["tp=2,4", "zero=1", "schedule=interleaved", "micro-batch=2", "prefetch=0", "sequence_parallel=no"]
     )
-    found = [layout for layout in layouts_of(Space(problem=small, fixed=fixed)) if layout.pp > 1]
+    found = [layout for layout in layouts_of(space_of(*small, fixed=fixed)) if layout.pp > 1]
     assert {layout.tp for layout in found} == {2, 4}
     assert {(each.zero_stage, each.micro_batch_size, each.prefetch) for each in found} == {(1, 2.0, 0)}
     assert {each.schedule for each in found} == {PipelineSchedule.INTERLEAVED}
     assert not any(each.sequence_parallel for each in found)
 
 
-def test_refusals_are_counted_by_rule(small: Problem) -> None:
-    space = Space(problem=small)
-    list(space.frames())
-    [interleaved] = [reason for reason in space.refused if "groups of pp" in reason]
-    assert space.refused[interleaved] > 50
+def test_refusals_are_counted_by_rule(small: Question) -> None:
+    refused = Refusals()
+    list(space_of(*small).frames(refused))
+    [interleaved] = [reason for reason in refused.counts if "groups of pp" in reason]
+    assert refused.counts[interleaved] > 50
 
 
 @pytest.mark.parametrize(

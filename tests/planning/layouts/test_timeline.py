@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from precision_time.cost.job import Jobs
+from precision_time.cost.search import under
 from precision_time.errors import ConfigError
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.parallel.layout import Layout, PipelineSchedule
@@ -19,7 +20,8 @@ from precision_time.planning.layouts.timeline import Bar, StepTimeline, Stream, 
 from precision_time.planning.layouts.trace import trace_document, write_trace
 from precision_time.predict.answer import answer
 from precision_time.predict.view import prediction_of
-from precision_time.request.problem import Problem
+
+from .conftest import Question
 
 LAYOUTS = {
     "replicated": Layout(dp=16, micro_batch_size=2, num_micro_batches=2),
@@ -35,8 +37,8 @@ LAYOUTS = {
 
 
 @pytest.fixture(scope="module", params=LAYOUTS)
-def step(request: pytest.FixtureRequest, small: Problem) -> StepTimeline:
-    job = small.job(LAYOUTS[request.param])
+def step(request: pytest.FixtureRequest, small: Question) -> StepTimeline:
+    job = under(small.job, LAYOUTS[request.param])
     return step_timeline(job, prediction_of(answer(Jobs.of([job]), shipped_predictor()), 0))
 
 

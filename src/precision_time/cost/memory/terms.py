@@ -1,7 +1,7 @@
 """Bytes that a training step needs on each pipeline stage, as named terms, and on the fullest one.
 
 All of it is arithmetic on stages and layouts: one stage of one layout are numbers, S stages of one layout
-arrays of shape (S, 1), and those of n layouts of shape (S, n).
+arrays of shape (S, 1) or, by the batch, (S, n), and those of n jobs under several layouts of shape (S, n).
 
 References: Korthikanti et al., MLSys 2023, section 4 (activations by recomputation mode, in-flight micro
 batches of the interleaved schedule); Rajbhandari et al., ZeRO, SC 2020, section 3 (what 16 bytes per
@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, compress
 from typing import Any
 
 import numpy as np
 
-from ...arrays import Floats, Number, Same, flag_of, least, most, where
+from ...arrays import Floats, Indices, Number, Same, flag_of, least, most, where
 from ...hardware.device import Cluster
 from ...parallel.layout import Checkpointing, Layout, Offload, PipelineSchedule, layers_of_stages
 from ...parallel.schedules.registry import schedule_of
@@ -44,7 +44,7 @@ _ORIENTATIONS = 2.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Layouts:
-    """Layouts as memory sees them: numbers of one layout, or arrays of shape (n,)."""
+    """Layouts as memory sees them: numbers of one layout, or arrays of shape (n,), one of n jobs each."""
 
     dp: Number
     tp: Number
@@ -69,10 +69,12 @@ class _Layouts:
     recomputed_share: Number
 
     @classmethod
-    def of(cls, layouts: Sequence[Layout]) -> _Layouts:
-        """Columns of layouts; numbers of one."""
+    def of(cls, layouts: Sequence[Layout], under: Indices | None = None) -> _Layouts:
+        """The layout of each job, shape (n,): those that `under` names; numbers of one for all."""
         rows = [_row(layout) for layout in layouts]
-        columns: Sequence[Number] = rows[0] if len(rows) == 1 else [*np.array(rows, dtype=np.float64).T]
+        columns: Sequence[Number] = rows[0]
+        if under is not None:
+            columns = [*np.array(rows, dtype=np.float64).T[:, under]]
         return cls(**dict(zip(_COLUMNS, columns, strict=True)))
 
 
@@ -108,20 +110,46 @@ class _Stages:
     """Micro batches whose activations a stage holds at its peak."""
 
     @classmethod
-    def of(cls, layouts: Sequence[Layout], parts: ModelParts, *, every: bool = False) -> _Stages:
+    def of(
+        cls,
+        group: Jobs,
+        layouts: Sequence[Layout],
+        parts: ModelParts,
+        under: Indices | None = None,
+        *,
+        every: bool = False,
+    ) -> _Stages:
         """The stages of layouts of which one is the fullest, or every stage of one layout."""
         if all(layout.pp == 1 for layout in layouts):
             return cls(start=0.0, layers=parts.num_layers, first=1.0, last=1.0, in_flight=1.0)
-        columns = []
+        known: dict[tuple[int, tuple[int, ...]], Sequence[_StageRow]] = {}
+        columns: list[Sequence[_StageRow]] = []
         for layout in layouts:
-            stages = _stages(parts.num_layers, layout.pp, layout.stage_layers)
-            shown = stages if every else _fullest_stages(stages, parts.leading)
-            flying = (micro_batches_in_flight(index, layout) for index, *_ in shown)
-            columns.append([(*stage[1:], count) for stage, count in zip(shown, flying, strict=True)])
-        return cls(**dict(zip(_STAGE, np.array(columns, dtype=np.float64).T, strict=True)))
+            cut = layout.pp, layout.stage_layers
+            if cut not in known:
+                stages = _stages(parts.num_layers, *cut)
+                known[cut] = stages if every else _fullest_stages(stages, parts.leading)
+            columns.append(known[cut])
+        found = np.array(columns, dtype=np.float64).T
+        index, start, layers, first, last = found if under is None else found[:, :, under]
+        flying = _in_flight(index, layouts, group.num_micro_batches, under)
+        return cls(start=start, layers=layers, first=first, last=last, in_flight=flying)
 
 
-_STAGE = tuple(item.name for item in fields(_Stages))
+def _in_flight(index: Floats, layouts: Sequence[Layout], counts: Floats, under: Indices | None) -> Number:
+    """Micro batches whose activations stages hold, shapes as of `_Stages`."""
+    if under is None:
+        return micro_batches_in_flight(index, layouts[0], counts)
+    kinds = [(layout.pp, layout.schedule, layout.virtual_pp) for layout in layouts]
+    places = {kind: place for place, kind in enumerate(kinds)}
+    kind_of = np.array([places[kind] for kind in kinds])[under]
+    found = np.empty_like(index)
+    for place in places.values():
+        rows = np.flatnonzero(kind_of == place)
+        found[:, rows] = micro_batches_in_flight(index[:, rows], layouts[place], counts[rows])
+    return found
+
+
 _StageRow = tuple[float, float, float, float, float]
 
 
@@ -154,12 +182,19 @@ def _fullest_stages(stages: Sequence[_StageRow], leading: float) -> tuple[_Stage
     return stages[0], fullest(stages[:-1]), fullest(behind or stages[:-1]), stages[-1]
 
 
-def micro_batches_in_flight(stage: float, layout: Layout) -> float:
-    """Micro batches whose activations a stage holds at its peak, in units of one full stage."""
+def micro_batches_in_flight(stage: Number, layout: Layout, counts: Number | None = None) -> Number:
+    """Micro batches whose activations a stage holds at its peak, in units of one full stage.
+
+    Args:
+        stage: Of the pipeline, () or (S, 1) or (S, C).
+        layout: Stages, chunks, schedule.
+        counts: Micro batches of a step, () or (C,); those of the layout unless given.
+    """
+    counts = layout.num_micro_batches if counts is None else counts
     if layout.pp == 1:
         return 1.0
     virtual = layout.virtual_pp if layout.schedule is PipelineSchedule.INTERLEAVED else 1
-    return schedule_of(layout.schedule).in_flight(int(stage), layout.pp, layout.num_micro_batches, virtual)
+    return schedule_of(layout.schedule).in_flight(stage, layout.pp, counts, virtual)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -250,7 +285,8 @@ class _One:
 
     def __init__(self, group: Jobs) -> None:
         what = (Same(group.workload), Same(group.cluster), group.precision, group.layout, group.stack)
-        self.group, self.key = group, (*what, float(group.micro_batch_size[0]))
+        batch = (float(group.micro_batch_size[0]), float(group.num_micro_batches[0]))
+        self.group, self.key = group, (*what, *batch)
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -265,7 +301,7 @@ def _memory_of_one(one: _One) -> dict[str, Number]:
 
 
 def _memory_of(group: Jobs) -> dict[str, Number]:
-    stages = _of_stages(group, (group.layout,), group.micro_batch_size)
+    stages = _of_stages(group, (group.layout,))
     return with_method_memory(_fullest(stages), group)
 
 
@@ -283,39 +319,43 @@ def _fullest(stages: StageMemory) -> dict[str, Number]:
     }
 
 
-def needed_bytes(group: Jobs, layouts: Sequence[Layout] = ()) -> Floats:
+def needed_bytes(group: Jobs, layouts: Sequence[Layout] = (), under: Indices | None = None) -> Floats:
     """Bytes on the fullest device: the sum of `memory_of`, by arrays.
 
     Args:
-        group: C jobs.
-        layouts: n layouts in the place of the group's, each with its own micro batch.
+        group: n jobs.
+        layouts: In the place of the group's, which then says the batches alone.
+        under: The layout of each job, shape (n,).
 
     Returns:
-        Shape (C,), or (n,) of layouts.
+        Shape (n,).
     """
     if group.workload.method is not None:
-        groups = [_under(group, layout) for layout in layouts] or [group]
-        totals = [np.broadcast_to(total_bytes(memory_of(each)), (len(each),)) for each in groups]
-        return np.concatenate(totals)
-    if not layouts:
-        return _most_bytes(group, (group.layout,), group.micro_batch_size)
-    found = np.zeros(len(layouts))
+        found = np.zeros(len(group))
+        for place, layout in enumerate(layouts or [group.layout]):
+            rows = np.arange(len(group)) if under is None else np.flatnonzero(under == place)
+            found[rows] = total_bytes(memory_of(_under(group, layout, rows)))
+        return found
+    if under is None:
+        return _most(_of_stages(group, (group.layout,)))
+    found = np.zeros(len(group))
     for named in {layout.recomputed for layout in layouts}:
-        places = [place for place, layout in enumerate(layouts) if layout.recomputed == named]
-        these = [layouts[place] for place in places]
-        batches = np.array([layout.micro_batch_size for layout in these], dtype=np.float64)
-        found[places] = _most_bytes(_under(group, these[0]), these, batches)
+        mine = np.array([layout.recomputed == named for layout in layouts])
+        rows, these = np.flatnonzero(mine[under]), [*compress(layouts, mine)]
+        some = _under(group, these[0], rows)
+        found[rows] = _most(_of_stages(some, these, (np.cumsum(mine) - 1)[under[rows]]))
     return found
 
 
-def _most_bytes(group: Jobs, layouts: Sequence[Layout], batches: Floats) -> Floats:
-    most: Floats = np.atleast_2d(_of_stages(group, layouts, batches).total).max(axis=0)
+def _under(group: Jobs, layout: Layout, rows: Indices) -> Jobs:
+    """Some jobs of the group under another layout."""
+    job = replace(group.shared[0], layout=layout)
+    return Jobs.at(job, group.micro_batch_size[rows], group.num_micro_batches[rows])
+
+
+def _most(stages: StageMemory) -> Floats:
+    most: Floats = np.atleast_2d(stages.total).max(axis=0)
     return most
-
-
-def _under(group: Jobs, layout: Layout) -> Jobs:
-    """One job of the group under another layout."""
-    return Jobs.at(replace(group.shared[0], layout=layout))
 
 
 def with_method_memory(found: dict[str, Number], group: Jobs) -> dict[str, Number]:
@@ -334,7 +374,7 @@ def with_method_memory(found: dict[str, Number], group: Jobs) -> dict[str, Numbe
     generation = method.generation
     if generation is None:
         return found
-    rows = group.micro_batch_size * layout.num_micro_batches
+    rows = group.micro_batch_size * group.num_micro_batches
     cache = rows * generation.cache_elems * policy.activation.num_bytes / layout.tp
     whole = group.workload.graph.params * policy.activation.num_bytes / layout.tp
     gathered = whole * (1.0 - 1.0 / layout.shard_ranks) if layout.zero_stage == _FULLY_SHARDED else 0.0
@@ -344,7 +384,7 @@ def with_method_memory(found: dict[str, Number], group: Jobs) -> dict[str, Numbe
 
 def memory_of_stages(group: Jobs) -> tuple[StageMemory, ...]:
     """What every pipeline stage holds when, first to last; one entry without a pipeline."""
-    memory = _of_stages(group, (group.layout,), group.micro_batch_size, every=True)
+    memory = _of_stages(group, (group.layout,), every=True)
     return tuple(memory.at(place) for place in range(group.layout.pp))
 
 
@@ -375,19 +415,19 @@ def _parts(group: Jobs) -> ModelParts:
 
 
 def _of_stages(
-    group: Jobs, layouts: Sequence[Layout], batches: Floats, *, every: bool = False
+    group: Jobs, layouts: Sequence[Layout], under: Indices | None = None, *, every: bool = False
 ) -> StageMemory:
-    """What stages hold, shape (S, C) of the batches of one layout, (S, n) of n layouts.
+    """What stages hold, shape (S, n) of n jobs.
 
     Args:
-        group: Model, devices, types and stack; of its layout only what is recomputed by name.
-        layouts: One, or as many as batches.
-        batches: Micro batches.
+        group: Model, devices, types, stack and batches; of its layout only what is recomputed by name.
+        layouts: One for all, or several.
+        under: Of several: the layout of each job, shape (n,).
         every: Every stage, not only those of which one is the fullest.
     """
     parts, stack, policy = _parts(group), group.stack, group.precision
-    framework, columns = framework_memory(stack), _Layouts.of(layouts)
-    stages = _Stages.of(layouts, parts, every=every)
+    framework, columns = framework_memory(stack), _Layouts.of(layouts, under)
+    stages, batches = _Stages.of(group, layouts, parts, under, every=every), group.micro_batch_size
     layer = parts.mean_layer(stages.start, stages.layers)
     local = _local_elements(parts, layer, columns, stages)
     states = _states(local, columns, policy, framework, group.workload.optimizer)

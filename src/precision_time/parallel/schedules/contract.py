@@ -10,10 +10,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Protocol
 
-from ...arrays import Floats
-
-Seconds = float | Floats
-"""One value, or one per configuration of a sweep."""
+from ...arrays import Number
 
 
 class Work(StrEnum):
@@ -39,8 +36,8 @@ class Task:
 class StageTimes:
     """Seconds of one micro batch on one stage, all chunks together."""
 
-    forward_s: Seconds
-    backward_s: Seconds
+    forward_s: Number
+    backward_s: Number
     """Of inputs and weights together."""
     weight_share: float = 0.5
     """Part of the backward pass that computes weight gradients, which zero-bubble schedules defer."""
@@ -55,10 +52,10 @@ class Schedule(Protocol):
     def order(self, stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> tuple[Task, ...]:
         """Tasks of a stage, in the order in which it runs them."""
 
-    def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: int, times: StageTimes) -> Seconds:
+    def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: Number, times: StageTimes) -> Number:
         """Idle seconds of a stage per step by formula, equal stages, no communication."""
 
-    def in_flight(self, stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> float:
+    def in_flight(self, stage: Number, pp: Number, num_micro_batches: Number, virtual_pp: Number) -> Number:
         """Micro batches whose activations a stage holds at its peak, in units of one full stage."""
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .contract import Seconds, StageTimes, Task, backwards, forwards
+from ...arrays import Number
+from .contract import StageTimes, Task, backwards, forwards
 
 
 class GPipe:
@@ -15,10 +16,10 @@ class GPipe:
         """Tasks of a stage in order; the same on every stage."""
         return (*forwards(num_micro_batches), *reversed(backwards(num_micro_batches)))
 
-    def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: int, times: StageTimes) -> Seconds:
+    def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: Number, times: StageTimes) -> Number:
         r"""Idle seconds of a stage: $(p-1)(F+B)$ (Narayanan et al., SC 2021, section 2.2.1)."""
         return (pp - 1) * (times.forward_s + times.backward_s)
 
-    def in_flight(self, stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> float:
+    def in_flight(self, stage: Number, pp: Number, num_micro_batches: Number, virtual_pp: Number) -> Number:
         """Every micro batch is alive when the first backward pass starts."""
-        return float(num_micro_batches)
+        return 1.0 * num_micro_batches

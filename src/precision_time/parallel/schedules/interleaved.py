@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from ...arrays import Number
 from ...errors import LayoutError
-from .contract import Seconds, StageTimes, Task, Work, task_of, warmed_up
+from .contract import StageTimes, Task, Work, task_of, warmed_up
 
 
 class Interleaved:
@@ -26,21 +29,21 @@ class Interleaved:
         ]
         ahead = [task_of(Work.FORWARD, micro_batch, chunk) for micro_batch, chunk in passes]
         back = [task_of(Work.BACKWARD, micro_batch, virtual_pp - 1 - chunk) for micro_batch, chunk in passes]
-        return tuple(warmed_up(_warm_up(stage, pp, num_micro_batches, virtual_pp), ahead, back))
+        return tuple(warmed_up(int(_warm_up(stage, pp, num_micro_batches, virtual_pp)), ahead, back))
 
-    def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: int, times: StageTimes) -> Seconds:
+    def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: Number, times: StageTimes) -> Number:
         r"""Idle seconds of a stage: $(p-1)(F+B)/v$."""
         return (pp - 1) * (times.forward_s + times.backward_s) / virtual_pp
 
-    def in_flight(self, stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> float:
+    def in_flight(self, stage: Number, pp: Number, num_micro_batches: Number, virtual_pp: Number) -> Number:
         r"""On the first stage $p(1 + (p-1)/(pv))$ micro batches (Korthikanti et al., MLSys 2023)."""
         started = _warm_up(stage, pp, num_micro_batches, virtual_pp) + 1
-        return min(started, num_micro_batches * virtual_pp) / virtual_pp
+        return np.minimum(started, num_micro_batches * virtual_pp) / virtual_pp
 
 
-def _warm_up(stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> int:
+def _warm_up(stage: Number, pp: Number, num_micro_batches: Number, virtual_pp: Number) -> Number:
     """Forward passes of a chunk before the first backward pass."""
-    return min(2 * (pp - stage - 1) + (virtual_pp - 1) * pp, num_micro_batches * virtual_pp)
+    return np.minimum(2 * (pp - stage - 1) + (virtual_pp - 1) * pp, num_micro_batches * virtual_pp)
 
 
 def check_groups(pp: int, num_micro_batches: int) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from .contract import Seconds, StageTimes, Task, backwards, forwards, warmed_up
+import numpy as np
+
+from ...arrays import Number
+from .contract import StageTimes, Task, backwards, forwards, warmed_up
 
 
 class OneForwardOneBackward:
@@ -15,10 +18,10 @@ class OneForwardOneBackward:
         warm_up = min(pp - stage - 1, num_micro_batches)
         return tuple(warmed_up(warm_up, forwards(num_micro_batches), backwards(num_micro_batches)))
 
-    def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: int, times: StageTimes) -> Seconds:
+    def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: Number, times: StageTimes) -> Number:
         r"""Idle seconds of a stage: $(p-1)(F+B)$, as GPipe's; what it saves is memory."""
         return (pp - 1) * (times.forward_s + times.backward_s)
 
-    def in_flight(self, stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> float:
+    def in_flight(self, stage: Number, pp: Number, num_micro_batches: Number, virtual_pp: Number) -> Number:
         """Stage i holds p - i micro batches, or all there are."""
-        return float(min(pp - stage, num_micro_batches))
+        return np.minimum(pp - stage, num_micro_batches)

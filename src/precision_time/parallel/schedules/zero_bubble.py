@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .contract import Seconds, StageTimes, Task, Work, backwards, forwards, task_of, warmed_up
+from ...arrays import Number
+from .contract import StageTimes, Task, Work, backwards, forwards, task_of, warmed_up
 
 
 class ZeroBubble:
@@ -27,7 +28,7 @@ class ZeroBubble:
         left = range(max(num_micro_batches - stage, 0), num_micro_batches)
         return (*order, *(task_of(Work.WEIGHT, micro_batch) for micro_batch in left))
 
-    def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: int, times: StageTimes) -> Seconds:
+    def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: Number, times: StageTimes) -> Number:
         r"""Idle seconds of a stage: $(p-1)(F+B-W)$ (table 2), B of the inputs and W of the weights alone.
 
         The paper has m at least p and W no longer than F and B. In general fewer micro batches fill fewer
@@ -36,9 +37,10 @@ class ZeroBubble:
         weight_s = times.backward_s * times.weight_share
         input_s = times.backward_s - weight_s
         filled_s = np.minimum(np.minimum(times.forward_s, input_s), weight_s)
-        idle_s: Seconds = (pp - 1) * (times.forward_s + input_s) - (min(num_micro_batches, pp) - 1) * filled_s
+        gaps = np.minimum(num_micro_batches, pp) - 1
+        idle_s: Number = (pp - 1) * (times.forward_s + input_s) - gaps * filled_s
         return idle_s
 
-    def in_flight(self, stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> float:
+    def in_flight(self, stage: Number, pp: Number, num_micro_batches: Number, virtual_pp: Number) -> Number:
         """Every stage holds p micro batches: those under way, and those whose weight gradients wait."""
-        return float(min(pp, num_micro_batches))
+        return np.minimum(pp, num_micro_batches)

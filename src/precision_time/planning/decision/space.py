@@ -16,10 +16,10 @@ from ...cost.constants import constants
 from ...errors import ConfigError, UnknownNameError
 from ...hardware.catalog import Custom, NodeType, get_node_type
 from ...io import packaged_toml
+from ...parallel.space import powers_of_two
 from ...precision.support import natural_precision
 from ...request.batch import tokens_per_sample
 from ...request.schema import GLOBAL_BATCHES
-from ...request.space import powers_of_two
 from ...workload.workload import Workload
 from ..money.offer import Market, Offer
 from ..money.offers import offers

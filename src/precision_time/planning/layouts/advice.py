@@ -7,15 +7,19 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...cost.job import Job
 from ...cost.memory import memory_of
-from ...parallel.layout import EQUAL_WITHIN, Checkpointing
-from ...request.problem import Problem
-from ...request.space import Fixed, Nearest, Space, fitting
+from ...cost.search import Nearest, fitting, group_under, space_of
+from ...executor import in_chunks
+from ...parallel.layout import EQUAL_WITHIN, Checkpointing, Layout
+from ...parallel.space import Fixed
 from ...units import format_duration
 from .result import RankedLayout, Shortfall, layout_name
 
 _DOUBLINGS = 8
 _MOST_DEVICES = 2**17
+_FRAMES = 256
+"""Looked at together."""
 
 _NAMED_TERMS = 2
 """Terms named on each side."""
@@ -56,42 +60,43 @@ def _in_words(term: str) -> str:
     return term.removesuffix("_s").replace("_", " ")
 
 
-def shortfall(problem: Problem, nearest: Nearest, fixed: Fixed) -> Shortfall:
+def shortfall(job: Job, batch: int, nearest: Nearest, fixed: Fixed) -> Shortfall:
     """By how much the nearest layout misses, and what would fit.
 
     Args:
-        problem: What nothing fits for.
+        job: What nothing fits for.
+        batch: Rows of a step.
         nearest: The layout that needs the least.
         fixed: Fields that the caller wants as they are.
     """
-    memory = memory_of(problem.group(nearest.layout))
-    advice = [_more_devices(problem, fixed)]
+    memory = memory_of(group_under(job, nearest.layout))
+    advice = [_more_devices(job, batch, fixed)]
     if fixed:
         advice.append("Fix fewer fields of the layout: " + ", ".join(fixed) + " were given.")
     return Shortfall(
         layout=nearest.layout,
         needed_bytes=nearest.needed_bytes,
-        capacity_bytes=problem.cluster.device.memory_bytes,
+        capacity_bytes=job.cluster.device.memory_bytes,
         memory_terms={name: float(np.max(value)) for name, value in memory.items()},
         advice=tuple(advice),
     )
 
 
-def _more_devices(problem: Problem, fixed: Fixed) -> str:
+def _more_devices(job: Job, batch: int, fixed: Fixed) -> str:
     """The fewest devices, doubling, on which a fully sharded or fully recomputing layout fits."""
     lean: Fixed = {"zero_stage": (1, 3), "checkpointing": (Checkpointing.FULL,), **fixed}
-    cluster = problem.cluster
+    cluster = job.cluster
     for _ in range(_DOUBLINGS):
         if cluster.num_devices * 2 > _MOST_DEVICES:
             break
         cluster = cluster.resized(num_nodes=cluster.num_nodes * 2, num_devices=cluster.num_devices * 2)
-        batch = max(problem.global_batch_size, cluster.num_devices)
-        larger = replace(problem, cluster=cluster, global_batch_size=batch)
-        for frame in Space(problem=larger, fixed=lean, beyond_domain=True).frames():
-            found = fitting(larger, frame)
-            if found.layouts:
+        rows = max(batch, cluster.num_devices)
+        larger = replace(job, cluster=cluster, layout=Layout(dp=cluster.num_devices))
+        frames = [*space_of(larger, rows, fixed=lean, beyond_domain=True).frames()]
+        for some in in_chunks(frames, _FRAMES):
+            fits = [layout for part in fitting(larger, some) for layout in part.layouts[:1]]
+            if fits:
                 return (
-                    f"{cluster.num_devices} devices hold it: {layout_name(found.layouts[0])}, "
-                    f"{batch} samples per step."
+                    f"{cluster.num_devices} devices hold it: {layout_name(fits[0])}, {rows} samples per step."
                 )
     return f"Not even {cluster.num_devices} devices of this memory hold it."

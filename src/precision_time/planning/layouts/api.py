@@ -7,22 +7,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ...cost.job import Job
+from ...cost.search import under, usual_batch
 from ...diagnostics import Diagnostic, Diagnostics, Severity
 from ...errors import ConfigError
 from ...learn.artifact import chosen_predictor
+from ...parallel.layout import Layout
+from ...parallel.space import parse_fixed
 from ...predict.api import as_request, diagnostics_of, predict
 from ...predict.prediction import Prediction
 from ...predict.remedies import at_layout, suggest_fit
 from ...ray_executor import open_executor
 from ...request.lengths import check_full_rows
 from ...request.method import degrees_of_method
-from ...request.problem import Problem
 from ...request.request import Request
 from ...request.resolve import cluster_of, precision_of, stack_of, workload_of
 from ...request.schema import LayoutOptions, request_fields
 from ...request.signature import takes_request_fields
-from ...request.space import parse_fixed
-from ...request.usual_layout import usual_batch
 from ...workload.workload import Workload
 from .memory_timeline import MemoryTimeline, memory_of_step
 from .result import LayoutSearch
@@ -99,14 +100,15 @@ def find_layouts(
     if "gpus" not in request.model_fields_set:
         request = request.with_(gpus=DEFAULT_GPUS)
     predictor = chosen_predictor(request.predictor)
-    problem = _problem(request)
+    job, batch = _plain_job(request)
     measured = (_UNUSED,) if request.anchors or request.calibration is not None else ()
-    said = (*diagnostics_of(predictor), *measured, *problem.diagnostics)
-    problem = replace(problem, diagnostics=said)
-    fixed = {**degrees_of_method(problem.workload), **fixed}
+    said = (*diagnostics_of(predictor), *measured, *job.diagnostics)
+    job = replace(job, diagnostics=said)
+    fixed = {**degrees_of_method(job.workload), **fixed}
     with open_executor(ray, workers) as over:
         search = search_layouts(
-            problem,
+            job,
+            batch,
             fixed=fixed,
             top=top,
             most=max_layouts,
@@ -120,7 +122,7 @@ def find_layouts(
     if missing is None:
         return search
     # What to ask for beside more devices: from the layout that needs the least.
-    nearest = problem.job(missing.layout)
+    nearest = under(job, missing.layout)
     remedy = suggest_fit(at_layout(request, nearest), nearest, predictor)
     return replace(search, shortfall=replace(missing, advice=(*missing.advice, remedy)))
 
@@ -151,7 +153,8 @@ def memory_of_answer(answer: Prediction, request: Request | None = None) -> Memo
     return memory_of_step(job, step_timeline(job, answer))
 
 
-def _problem(request: Request) -> Problem:
+def _plain_job(request: Request) -> tuple[Job, int]:
+    """The job under plain data parallelism, and the rows of its steps."""
     found = Diagnostics()
     workload = workload_of(request)
     cluster = cluster_of(request, found)
@@ -163,15 +166,16 @@ def _problem(request: Request) -> Problem:
     first.assume("model", *workload.assumptions)
     first.warn("model", *workload.warnings)
     first.assume("cluster", *cluster.assumptions)
-    return Problem(
+    job = Job(
         workload=workload,
         cluster=cluster,
         precision=precision,
+        layout=Layout(dp=cluster.num_devices),
         stack=stack,
-        global_batch_size=batch,
         stragglers=request.stragglers,
         diagnostics=(*first.items, *found.items),
     )
+    return job, batch
 
 
 def _batch(given: float | None, workload: Workload, gpus: int, found: Diagnostics) -> int:

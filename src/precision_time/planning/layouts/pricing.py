@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from operator import attrgetter
@@ -11,16 +11,17 @@ from operator import attrgetter
 import numpy as np
 
 from ...arrays import Floats, Indices
+from ...cost.job import Job
+from ...cost.search import groups_under, kernels_key
 from ...cost.step import shared_and_bubble_s
-from ...executor import Executor, in_chunks
+from ...executor import Executor, OneCopy, in_chunks
 from ...learn.table import JobTable, priced_group
 from ...parallel.layout import Layout
 from ...parallel.schedules.contract import StageTimes
 from ...parallel.schedules.registry import schedule_of
-from ...request.problem import Problem
 
-_CHUNK = 32
-"""Layouts per task: a tenth of a second."""
+_CHUNK = 256
+"""Layouts per task: some tenths of a second."""
 _PLAIN = frozenset(
     (
         *("zero_stage", "shard_size", "reshard_after_forward", "prefetch", "virtual_pp", "schedule"),
@@ -31,46 +32,50 @@ _PLAIN = frozenset(
 _kept = attrgetter(*(item.name for item in fields(Layout) if item.name not in _PLAIN))
 
 
-def price_layouts(problem: Problem, layouts: Sequence[Layout]) -> JobTable:
-    """Analytical times and features of some layouts, one after the other."""
-    problem = problem.here()
-    return JobTable.together([priced_group(problem.group(layout))[1] for layout in layouts])
+def price_layouts(job: OneCopy[Job], layouts: Sequence[Layout]) -> JobTable:
+    """Analytical times and features of some layouts of a job, in their order."""
+    tables: list[JobTable] = []
+    places: list[int] = []
+    for rows, group in groups_under(job.here(), layouts):
+        places += rows
+        tables.append(priced_group(group)[1])
+    return JobTable.together(tables).take(np.argsort(places))
 
 
 def priced_by(
-    problem: Problem, layouts: Sequence[Layout], over: Executor, progress: Callable[[int], None]
+    job: OneCopy[Job], layouts: Sequence[Layout], over: Executor, progress: Callable[[int], None]
 ) -> JobTable:
     """Analytical times of layouts, chunk by chunk: those that run the same kernels one after the other.
 
     Args:
-        problem: What the layouts are for.
+        job: What the layouts are for.
         layouts: At least one.
         over: What runs the chunks.
         progress: Called with the number of layouts done after every chunk.
     """
     found: list[JobTable] = []
     done = 0
-    order = sorted(range(len(layouts)), key=[_kernels(layout) for layout in layouts].__getitem__)
-    for part in over(partial(price_layouts, problem), in_chunks([layouts[row] for row in order], _CHUNK)):
+    order = sorted(range(len(layouts)), key=[kernels_key(layout) for layout in layouts].__getitem__)
+    for part in over(partial(price_layouts, job), in_chunks([layouts[row] for row in order], _CHUNK)):
         found.append(part)
         done += len(part)
         progress(done)
     return JobTable.together(found).take(np.argsort(order))
 
 
-_kernels = attrgetter("tp", "pp", "cp", "ep", "tensor_degree_of_experts", "checkpointing", "micro_batch_size")
-"""What decides which kernels a device runs, for how many samples."""
-
-
-def families_of(problem: Problem, layouts: Sequence[Layout]) -> list[list[Layout]]:
+def families_of(layouts: Iterable[Layout], policy_of: Callable[[Layout], Hashable]) -> list[list[Layout]]:
     """Layouts that run the same kernels, whatever they shard and in whatever order, together.
 
     They may recompute a different number of layers: the first of a family the fewest, so that what it takes
     bounds the others.
+
+    Args:
+        layouts: Any.
+        policy_of: The precision that a layout runs in.
     """
     families: dict[Hashable, list[Layout]] = defaultdict(list)
     for layout in layouts:
-        families[_kept(layout), problem.precision_under(layout)].append(layout)
+        families[_kept(layout), policy_of(layout)].append(layout)
     return [sorted(members, key=attrgetter("checkpointed_share")) for members in families.values()]
 
 
@@ -114,17 +119,17 @@ class Bounds:
             self.least[kind] = min(correction, self.least.get(kind, correction))
 
 
-def bounds_of(problem: Problem, families: Sequence[Sequence[Layout]], over: Executor = map) -> Bounds:
+def bounds_of(job: OneCopy[Job], families: Sequence[Sequence[Layout]], over: Executor = map) -> Bounds:
     """Bounds of all layouts of families; of use once `samples` were learned from.
 
     Args:
-        problem: What the layouts are for.
+        job: What the layouts are for.
         families: Layouts by family.
         over: What runs the chunks.
     """
-    order = sorted(range(len(families)), key=[_kernels(members[0]) for members in families].__getitem__)
+    order = sorted(range(len(families)), key=[kernels_key(members[0]) for members in families].__getitem__)
     first = in_chunks([families[row][0] for row in order], _CHUNK)
-    found = [pair for part in over(partial(_shared_and_bubble_s, problem), first) for pair in part]
+    found = [pair for part in over(partial(_shared_and_bubble_s, job), first) for pair in part.T.tolist()]
     layouts: list[Layout] = []
     base_s: list[float] = []
     for row, (shared_s, bubble_s) in zip(order, found, strict=True):
@@ -136,10 +141,12 @@ def bounds_of(problem: Problem, families: Sequence[Sequence[Layout]], over: Exec
     return Bounds(layouts=layouts, base_s=np.array(base_s))
 
 
-def _shared_and_bubble_s(problem: Problem, layouts: Sequence[Layout]) -> list[tuple[float, float]]:
-    problem = problem.here()
-    found = (shared_and_bubble_s(problem.group(layout)) for layout in layouts)
-    return [(float(shared_s[0]), float(bubble_s[0])) for shared_s, bubble_s in found]
+def _shared_and_bubble_s(job: OneCopy[Job], layouts: Sequence[Layout]) -> Floats:
+    """Seconds of what a family shares, and of the bubble, shape (2, layouts)."""
+    found = np.zeros((2, len(layouts)))
+    for places, group in groups_under(job.here(), layouts):
+        found[:, places] = shared_and_bubble_s(group)
+    return found
 
 
 def _kind(layout: Layout) -> Hashable:

@@ -13,19 +13,20 @@ import numpy as np
 
 from ...arrays import Floats
 from ...cost.constants import constants
-from ...cost.job import Jobs
+from ...cost.job import Job, Jobs
+from ...cost.search import Pruned, fitting, host_bytes, merged, space_of, under
 from ...diagnostics import Diagnostics
 from ...errors import ConfigError, LayoutError
-from ...executor import Executor, in_chunks
+from ...executor import Executor, OneCopy, in_chunks
 from ...learn.artifact import TrainedPredictor, shipped_predictor
 from ...learn.table import JobTable
 from ...parallel.layout import EQUAL_WITHIN, Checkpointing, Layout, Offload, simplicity
 from ...parallel.shape import model_shape
+from ...parallel.space import Fixed, Frame, Refusals
 from ...parallel.validation import layout_warnings
+from ...precision.policy import PrecisionPolicy
 from ...predict.answer import answer
 from ...predict.view import prediction_of
-from ...request.problem import Problem
-from ...request.space import Fixed, Frame, Pruned, Space, fitting_of, merged
 from ...units import format_bytes
 from .advice import shortfall, why_first
 from .pricing import bounds_of, families_of, priced_by
@@ -36,7 +37,7 @@ Progress = Callable[[str, int, int], None]
 
 _SLACK = 1.05
 """A layout is priced unless its lower bound is this much above the best whole steps."""
-_FRAMES = 128
+_FRAMES = 512
 """Frames per task: some tenths of a second."""
 _SAMPLES = 8
 """Layouts of each kind that are priced first, for their corrections."""
@@ -49,7 +50,8 @@ _EQUAL = 1.0 + EQUAL_WITHIN
 
 
 def search_layouts(
-    problem: Problem,
+    job: Job,
+    batch: int,
     *,
     fixed: Fixed | None = None,
     top: int = 10,
@@ -66,7 +68,8 @@ def search_layouts(
     (`pricing.Bounds`). The ranking is by the time that the answer to each says.
 
     Args:
-        problem: Workload, cluster, precision, software and global batch.
+        job: Under plain data parallelism: what it is under the others follows.
+        batch: Rows of a step over all devices: samples, times the rows of each.
         fixed: Values that some fields of the layout must have (`parse_fixed`); the others are varied.
         top: Layouts to return, fastest first.
         exhaustive: Price every candidate that fits.
@@ -87,9 +90,10 @@ def search_layouts(
         raise ConfigError(f"top={top} leaves nothing to show. To fix: top=1 or more.")
     start = time.perf_counter()
     report = progress or _ignored
-    space, kept = _candidates(problem, fixed or {}, over, report, most)
+    one = OneCopy(job)
+    refused, kept = _candidates(one, batch, fixed or {}, over, report, most)
     pricing = _Pricing(
-        problem=problem,
+        job=one,
         predictor=predictor or shipped_predictor(),
         over=over,
         report=lambda done: report("pricing", done, len(kept.layouts)),
@@ -97,15 +101,16 @@ def search_layouts(
     if kept.layouts:
         _price(pricing, kept.layouts, top, exhaustive)
     ranked = _ranked(pricing, top, coverage)
-    device = problem.cluster.device
+    nearest = None if ranked else kept.nearest
+    missing = None if nearest is None else shortfall(job, batch, nearest, fixed or {})
     return LayoutSearch(
-        model=problem.workload.name,
-        device=device.name,
-        gpus=problem.cluster.num_devices,
-        nodes=problem.cluster.num_nodes,
-        precision=problem.precision.name,
-        stack=problem.stack.profile,
-        global_batch_size=problem.global_batch_size // problem.workload.rows_per_sample,
+        model=job.workload.name,
+        device=job.cluster.device.name,
+        gpus=job.cluster.num_devices,
+        nodes=job.cluster.num_nodes,
+        precision=job.precision.name,
+        stack=job.stack.profile,
+        global_batch_size=batch // job.workload.rows_per_sample,
         ranked=ranked,
         counts=SearchCounts(
             enumerated=len(kept.layouts) + kept.too_large + kept.recomputing,
@@ -113,13 +118,13 @@ def search_layouts(
             recomputing=kept.recomputing,
             outrun=len(kept.layouts) - len(pricing.layouts),
             priced=len(pricing.layouts),
-            refused=dict(space.refused.most_common()),
+            refused=dict(refused.counts.most_common()),
         ),
         search_s=time.perf_counter() - start,
         why=why_first(ranked),
-        shortfall=None if ranked or kept.nearest is None else shortfall(problem, kept.nearest, fixed or {}),
-        diagnostics=problem.diagnostics,
-        jobs=tuple(problem.job(each.layout) for each in ranked),
+        shortfall=missing,
+        diagnostics=job.diagnostics,
+        jobs=tuple(under(job, each.layout) for each in ranked),
     )
 
 
@@ -128,8 +133,8 @@ def _ignored(what: str, done: int, total: int) -> None:
 
 
 def _candidates(
-    problem: Problem, fixed: Fixed, over: Executor, report: Progress, most: int | None
-) -> tuple[Space, Pruned]:
+    one: OneCopy[Job], batch: int, fixed: Fixed, over: Executor, report: Progress, most: int | None
+) -> tuple[Refusals, Pruned]:
     """What fits within a fast domain, else what fits with tensor parallelism across them.
 
     Where all that fits recomputes whole layers, host memory is tried too: only then can it win, since moving
@@ -138,24 +143,34 @@ def _candidates(
     Raises:
         LayoutError: If there is no valid layout.
     """
+    job = one.value
+
+    def frames(refused: Refusals, **where: bool) -> tuple[Frame, ...]:
+        space = space_of(job, batch, fixed=fixed, by_layer=True, **where)
+        return tuple(_bounded(space.frames(refused), most))
+
     for beyond in (False, True):
-        space = Space(problem=problem, fixed=fixed, beyond_domain=beyond, by_layer=True)
-        kept = _pruned(problem, space, over, report, most)
+        refused = Refusals()
+        kept = _fitting(one, frames(refused, beyond_domain=beyond), over, report)
         if kept.layouts:
             break
     short = all(layout.checkpointing is Checkpointing.FULL for layout in kept.layouts)
     if short and "offload" not in fixed:
-        on_host = Space(problem=problem, fixed=fixed, beyond_domain=beyond, offload=True, by_layer=True)
-        kept = merged([kept, _gaining(_pruned(problem, on_host, over, report, most), kept.layouts)])
+        moved = frames(Refusals(), beyond_domain=beyond, offload=True)
+        capacity = constants("optimizers")["offload"]["host_bytes"]
+        room = [frame for frame in moved if host_bytes(job, _first_of(frame)) <= capacity]
+        too_large = sum(map(len, moved)) - sum(map(len, room))
+        on_host = merged([Pruned(too_large=too_large), _fitting(one, room, over, report)])
+        kept = merged([kept, _gaining(on_host, kept.layouts)])
     if kept.nearest is None:
-        reasons = "; ".join(reason for reason, _ in space.refused.most_common(_REASONS_NAMED))
+        reasons = "; ".join(reason for reason, _ in refused.counts.most_common(_REASONS_NAMED))
         raise LayoutError(
-            f"No layout of {problem.workload.name} over {problem.cluster.num_devices} devices holds with "
-            f"global_batch_size={problem.global_batch_size}"
+            f"No layout of {job.workload.name} over {job.cluster.num_devices} devices holds with "
+            f"global_batch_size={batch}"
             f"{' and ' + _in_words(fixed) if fixed else ''}: {reasons or 'no degrees divide the devices'}. "
             "To fix: fix fewer fields, or use a batch that the replicas divide."
         )
-    return space, kept
+    return refused, kept
 
 
 def _gaining(offloaded: Pruned, plain: Sequence[Layout]) -> Pruned:
@@ -183,20 +198,18 @@ def _in_words(fixed: Fixed) -> str:
     return ", ".join(f"{name}={'/'.join(map(str, values))}" for name, values in fixed.items())
 
 
-def _pruned(problem: Problem, space: Space, over: Executor, report: Progress, most: int | None) -> Pruned:
-    """All candidates of a space that fit the devices, and the hosts where they use those."""
-    frames = tuple(_bounded(space.frames(), most))
+def _fitting(one: OneCopy[Job], frames: Sequence[Frame], over: Executor, report: Progress) -> Pruned:
+    """All candidates that fit the devices."""
     parts: list[Pruned] = []
-    if space.offload:
-        most = constants("optimizers")["offload"]["host_bytes"]
-        held = {id(frame) for frame in frames if problem.host_bytes(_first_of(frame)) <= most}
-        parts.append(Pruned(too_large=sum(len(frame) for frame in frames if id(frame) not in held)))
-        frames = tuple(frame for frame in frames if id(frame) in held)
     chunks = in_chunks(frames, _FRAMES)
-    for done, part in enumerate(over(partial(fitting_of, problem), chunks), start=1):
+    for done, part in enumerate(over(partial(_fitting_here, one), chunks), start=1):
         parts.append(part)
         report("fitting", done, len(chunks))
     return merged(parts)
+
+
+def _fitting_here(one: OneCopy[Job], frames: Sequence[Frame]) -> Pruned:
+    return merged(fitting(one.here(), frames))
 
 
 def _bounded(frames: Iterable[Frame], most: int | None) -> Iterator[Frame]:
@@ -224,7 +237,7 @@ def _first_of(frame: Frame) -> Layout:
 class _Pricing:
     """Prices layouts, corrects their times and keeps both."""
 
-    problem: Problem
+    job: OneCopy[Job]
     predictor: TrainedPredictor
     over: Executor
     report: Callable[[int], None]
@@ -234,7 +247,7 @@ class _Pricing:
     def __call__(self, layouts: Sequence[Layout]) -> tuple[JobTable, Floats]:
         """Analytical and corrected times of some layouts more."""
         before = len(self.layouts)
-        priced = priced_by(self.problem, layouts, self.over, lambda done: self.report(before + done))
+        priced = priced_by(self.job, layouts, self.over, lambda done: self.report(before + done))
         times = self.predictor.times(priced, coverage=_COVERAGE)
         self.layouts += layouts
         self.corrected_s += times.step_time_s.tolist()
@@ -252,7 +265,9 @@ class _Pricing:
 
 def _price(pricing: _Pricing, layouts: Sequence[Layout], top: int, exhaustive: bool) -> None:
     """Price some of each kind, then all that their bounds do not rule out, lowest first."""
-    bounds = bounds_of(pricing.problem, families_of(pricing.problem, layouts), pricing.over)
+    precision = _precision_by_stage(pricing.job.value, layouts)
+    families = families_of(layouts, lambda layout: precision[layout.zero_stage])
+    bounds = bounds_of(pricing.job, families, pricing.over)
     left = np.arange(len(bounds.layouts))
     chosen = left if exhaustive else bounds.samples(_SAMPLES)
     while len(chosen):
@@ -263,13 +278,19 @@ def _price(pricing: _Pricing, layouts: Sequence[Layout], top: int, exhaustive: b
         chosen = left[order[lowest[order] <= _SLACK * pricing.best_s(top)]]
 
 
+def _precision_by_stage(job: Job, layouts: Sequence[Layout]) -> dict[int, PrecisionPolicy]:
+    """What a job runs in under each ZeRO stage of some layouts."""
+    some = {layout.zero_stage: layout for layout in layouts}
+    return {stage: under(job, layout).precision for stage, layout in some.items()}
+
+
 def _ranked(pricing: _Pricing, top: int, coverage: float) -> tuple[RankedLayout, ...]:
     """The fastest layouts by the time of their answer, with the whole answer for each.
 
     First comes the simplest of those that are as fast as the fastest: of layouts that no measurement could
     tell apart, nobody sets up the one with more parts.
     """
-    problem, predictor = pricing.problem, pricing.predictor
+    plain, predictor = pricing.job.value, pricing.predictor
     fastest = pricing.fastest()
     equal_s = _EQUAL * min(fastest.values(), default=0.0)
     equal = [index for index, shown_s in fastest.items() if shown_s <= equal_s]
@@ -277,15 +298,15 @@ def _ranked(pricing: _Pricing, top: int, coverage: float) -> tuple[RankedLayout,
     best = [pricing.layouts[index] for index in [*fastest][:top]]
     if simplest is not None and simplest not in best:
         best[-1] = simplest
-    shape = model_shape(problem.workload.graph)
+    shape = model_shape(plain.workload.graph)
     answers: list[RankedLayout] = []
     for layout in best:
-        job = problem.job(layout)
+        job = under(plain, layout)
         found = Diagnostics([*job.diagnostics])
         found.warn("layout", *layout_warnings(layout, shape))
         if layout.offload is not Offload.NONE:
-            host_bytes = format_bytes(problem.host_bytes(layout))
-            found.warn("host-memory", f"Hosts must have {host_bytes} of memory per device for the offload.")
+            on_host = format_bytes(host_bytes(plain, layout))
+            found.warn("host-memory", f"Hosts must have {on_host} of memory per device for the offload.")
         jobs = Jobs.of([replace(job, diagnostics=tuple(found.items))])
         prediction = prediction_of(answer(jobs, predictor, coverage=coverage), 0)
         answers.append(RankedLayout(layout=layout, prediction=prediction))

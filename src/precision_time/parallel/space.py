@@ -1,38 +1,32 @@
 """The layouts that a model can take on a cluster: degrees, sharding, schedules, batches, recomputation.
 
-A `Frame` fixes everything but the micro batch and the recomputation; those two are what memory decides,
-and `fitting` walks through them from the smallest need to the largest. Host memory is tried where `offload`
-says so.
+A `Frame` fixes everything but the micro batch and the recomputation; those two are what memory decides
+(`cost/search.py`). Host memory is tried where `offload` says so.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from itertools import groupby, product
+from itertools import product
 from typing import Any, get_type_hints
 
-from ..cost.memory import micro_batches_in_flight
 from ..errors import ConfigError, LayoutError, UnknownNameError
-from ..parallel.layout import Checkpointing, Layout, Offload, PipelineSchedule, layers_of_stages
-from ..parallel.schedules.registry import searched_schedules
-from ..parallel.shape import ModelShape, model_shape
-from ..parallel.validation import check_model_layout
-from .problem import Problem
+from .layout import Checkpointing, Layout, Offload, PipelineSchedule, layers_of_stages
+from .schedules.interleaved import check_groups
+from .schedules.registry import searched_schedules
+from .shape import ModelShape
+from .validation import check_model_layout
 
 _LEAST_TOKENS = 2048
 """Tokens that a context-parallel rank keeps at least; below, a block of the ring is over in microseconds."""
 _MOST_STAGES = 64
-_ROUNDING = 1e-9
-_SMALL_SHARE = 0.25
-"""Where selective recomputation of all layers fits, full recomputation of some is tried up to this share of
-them: of 330 pairs (Llama 3 8B and 70B, GPT-3 6.7B on H100 and A100) 42 were predicted faster, all below."""
 _HYBRID_DOMAINS = (1, 8)
 """Hybrid sharding keeps a copy of the model within so many nodes."""
+_NUMBERS = re.compile(r"\d[\d.,x]*")
 _ALIASES = {
     "zero": "zero_stage",
     "vpp": "virtual_pp",
@@ -43,9 +37,9 @@ _ALIASES = {
     "hsdp": "shard_size",
 }
 _TRUE, _FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
-_NUMBERS = re.compile(r"\d[\d.,x]*")
 _FIELDS = get_type_hints(Layout)
 Fixed = Mapping[str, tuple[Any, ...]]
+"""Values that some fields of a layout must have."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +58,12 @@ class Frame:
     def __len__(self) -> int:
         return len(self.batches) * len(self.checkpointing)
 
+    @property
+    def recomputations(self) -> list[tuple[Checkpointing, float]]:
+        """Modes of checkpointing, each with the share of the layers that it covers."""
+        share = self.settings.get("checkpointed_share", 1.0)
+        return [(mode, share) for mode in self.checkpointing]
+
     def layout(
         self, batch: tuple[float, int], checkpointing: Checkpointing, share: float | None = None
     ) -> Layout:
@@ -77,50 +77,64 @@ class Frame:
         )
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refusals:
+    """Why layouts were refused, and how many: the first refusal by each rule stands for all."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    rules: dict[str, str] = field(default_factory=dict)
+    """Each rule, without its numbers, to its first refusal."""
+
+    def add(self, reason: str) -> None:
+        """Count a refusal under its rule."""
+        self.counts[self.rules.setdefault(_NUMBERS.sub("", reason), reason)] += 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Space:
-    """The candidates of a problem.
+    """The candidates of a model on a number of devices."""
 
-    `fixed` holds the values that the caller wants for some fields of the layout: the others are varied.
-    `beyond_domain` lets the tensor degree exceed the devices of one fast domain (node, NVLink rack).
-    """
-
-    problem: Problem
+    shape: ModelShape
+    num_devices: int
+    devices_per_node: int
+    """Of one fast domain (node, NVLink rack)."""
+    batch: int
+    """Rows of a step over all devices: samples, times the rows of each."""
+    rows_per_sample: int = 1
     fixed: Fixed = field(default_factory=dict)
+    """The fields that are not varied."""
     beyond_domain: bool = False
+    """The tensor degree may exceed the devices of one fast domain."""
     offload: bool = False
     """Candidates that keep states or parameters in host memory, instead of those that do not."""
     by_layer: bool = False
     """Full recomputation of some layers only, as many as memory asks for."""
-    refused: Counter[str] = field(default_factory=Counter)
-    """Why layouts were refused, and how many: the first refusal by each rule stands for all."""
-    rules: dict[str, str] = field(default_factory=dict)
-    """Each rule, without its numbers, to its first refusal."""
-    shape: ModelShape = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.shape = model_shape(self.problem.workload.graph)
-
-    def frames(self) -> Iterator[Frame]:
-        """All candidates that pass the checks of a layout, frame by frame."""
-        for degrees in self._degrees():
-            for experts in self._experts(degrees):
+    def frames(self, refused: Refusals | None = None) -> Iterator[Frame]:
+        """All candidates that pass the checks of a layout, frame by frame; those that fail are counted."""
+        refused = Refusals() if refused is None else refused
+        for degrees in self._degrees(refused):
+            batches, undivided = self._batches(self.batch // degrees["dp"])
+            for experts in self._experts(degrees, refused):
                 for sharding in self._sharding(degrees):
                     for schedule in self._schedules(degrees):
-                        yield from self._frame({**degrees, **experts, **sharding, **schedule})
+                        for reason in undivided:
+                            refused.add(reason)
+                        settings = {**degrees, **experts, **sharding, **schedule}
+                        yield from self._frame(settings, batches, refused)
 
     def _pick(self, name: str, usual: Iterable[Any]) -> tuple[Any, ...]:
         """The values that the caller fixed, else the usual ones."""
         return self.fixed.get(name) or tuple(usual)
 
-    def _frame(self, settings: dict[str, Any]) -> Iterator[Frame]:
+    def _frame(
+        self, settings: dict[str, Any], batches: tuple[tuple[float, int], ...], refused: Refusals
+    ) -> Iterator[Frame]:
         """The frame of settings that hold, with those of its batches that divide."""
         extra = {name: values for name, values in self.fixed.items() if name in _PASSED_ON}
-        per_replica = self.problem.global_batch_size // settings["dp"]
-        batches = tuple(self._batches(per_replica))
         for values in product(*extra.values()):
             whole = settings | dict(zip(extra, values, strict=True))
-            held = tuple(batch for batch in batches if self._holds(whole, batch))
+            held = self._held(whole, batches, refused)
             if held:
                 yield Frame(
                     settings=whole,
@@ -129,19 +143,25 @@ class Space:
                     layers=self._layers_of_chunk(whole),
                 )
 
-    def _holds(self, settings: Mapping[str, Any], batch: tuple[float, int]) -> bool:
-        """Whether the layout passes its checks; counted with its reason where it does not."""
-        try:
-            layout = Layout(micro_batch_size=batch[0], num_micro_batches=batch[1], **settings)
-            check_model_layout(layout, self.shape, num_devices=self.problem.cluster.num_devices)
-        except LayoutError as error:
-            self._refuse(str(error))
-            return False
-        return True
-
-    def _refuse(self, reason: str) -> None:
-        """Count a refusal under its rule."""
-        self.refused[self.rules.setdefault(_NUMBERS.sub("", reason), reason)] += 1
+    def _held(
+        self, settings: Mapping[str, Any], batches: tuple[tuple[float, int], ...], refused: Refusals
+    ) -> tuple[tuple[float, int], ...]:
+        """The batches with which the layout passes its checks; of the others the reasons are counted."""
+        held: list[tuple[float, int]] = []
+        grouped = settings.get("schedule") is PipelineSchedule.INTERLEAVED
+        for size, count in batches:
+            try:
+                if held:  # all but the number of micro batches was checked with the first
+                    if grouped and count % settings["pp"]:
+                        check_groups(settings["pp"], count)
+                else:
+                    layout = Layout(micro_batch_size=size, num_micro_batches=count, **settings)
+                    check_model_layout(layout, self.shape, num_devices=self.num_devices)
+            except LayoutError as error:
+                refused.add(str(error))
+            else:
+                held.append((size, count))
+        return tuple(held)
 
     def _recomputation(self) -> tuple[Checkpointing, ...]:
         return tuple(Checkpointing) if (self.shape.num_layers or 1) > 1 else (Checkpointing.NONE,)
@@ -153,12 +173,12 @@ class Space:
         layers, left = divmod(self.shape.num_layers or 1, settings["pp"] * settings.get("virtual_pp", 1))
         return 1 if left else layers
 
-    def _degrees(self) -> Iterator[dict[str, Any]]:
+    def _degrees(self, refused: Refusals) -> Iterator[dict[str, Any]]:
         """Degrees that multiply to the devices, with a batch that divides among the replicas."""
-        world, batch = self.problem.cluster.num_devices, self.problem.global_batch_size
+        world, batch = self.num_devices, self.batch
         for tp, pp, cp in product(self._tensor(), self._pipeline(), self._context()):
             if world % (tp * pp * cp):
-                self._refuse(
+                refused.add(
                     f"tp({tp}) * pp({pp}) * cp({cp}) = {tp * pp * cp} does not divide {world} devices."
                 )
                 continue
@@ -166,31 +186,29 @@ class Space:
             if "dp" in self.fixed and dp not in self.fixed["dp"]:
                 continue
             if batch % dp:
-                self._refuse(f"global_batch_size({batch}) does not divide by dp({dp}).")
+                refused.add(f"global_batch_size({batch}) does not divide by dp({dp}).")
                 continue
             for split in self._pick("sequence_parallel", (tp > 1,)):
                 yield {"tp": tp, "pp": pp, "cp": cp, "dp": dp, "sequence_parallel": split}
 
     def _tensor(self) -> tuple[int, ...]:
         """Powers of two that divide the heads, within one fast domain unless nothing fits there."""
-        heads, cluster = self.shape.heads or 1, self.problem.cluster
-        most = cluster.num_devices if self.beyond_domain else int(cluster.devices_per_node)
+        heads = self.shape.heads or 1
+        most = self.num_devices if self.beyond_domain else self.devices_per_node
         return self._pick("tp", (tp for tp in powers_of_two(min(most, heads)) if heads % tp == 0))
 
     def _pipeline(self) -> tuple[int, ...]:
         """Divisors of the devices up to the layers; an uneven split is one too."""
         layers = (self.shape.num_layers or 1) if self.shape.heads else 1
-        most = min(layers, self.problem.cluster.num_devices, _MOST_STAGES)
-        return self._pick(
-            "pp", (pp for pp in range(1, most + 1) if self.problem.cluster.num_devices % pp == 0)
-        )
+        most = min(layers, self.num_devices, _MOST_STAGES)
+        return self._pick("pp", (pp for pp in range(1, most + 1) if self.num_devices % pp == 0))
 
     def _context(self) -> tuple[int, ...]:
         """Powers of two that leave each rank a few thousand tokens."""
-        tokens = self.problem.workload.graph.seq_len if self.shape.heads else None
+        tokens = self.shape.seq_len if self.shape.heads else None
         return self._pick("cp", powers_of_two(max((tokens or 1) // _LEAST_TOKENS, 1)))
 
-    def _experts(self, degrees: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    def _experts(self, degrees: Mapping[str, Any], refused: Refusals) -> Iterator[dict[str, Any]]:
         """Expert degrees over the devices of one stage, with whole experts or split as the other layers."""
         experts, tp = self.shape.num_experts, degrees["tp"]
         ranks = tp * degrees["cp"] * degrees["dp"]
@@ -201,7 +219,7 @@ class Space:
         for ep in self._pick("ep", (ep for ep in powers_of_two(experts) if experts % ep == 0)):
             for expert_tp in self._pick("expert_tp", dict.fromkeys((1, tp))):
                 if ranks % (ep * expert_tp):
-                    self._refuse(
+                    refused.add(
                         f"ep({ep}) * expert_tp({expert_tp}) does not divide the {ranks} devices of a stage."
                     )
                 else:
@@ -231,7 +249,7 @@ class Space:
         """0 for full sharding, and the ranks that a copy within some nodes has."""
         yield 0
         ranks = degrees["dp"] * degrees["cp"]
-        per_node = max(int(self.problem.cluster.devices_per_node) // degrees["tp"], 1)
+        per_node = max(self.devices_per_node // degrees["tp"], 1)
         for nodes in _HYBRID_DOMAINS:
             if 1 < (size := per_node * nodes) < ranks and ranks % size == 0:
                 yield size
@@ -253,34 +271,40 @@ class Space:
                 if chunks > 1:
                     yield {"schedule": schedule, "virtual_pp": chunks}
 
-    def _batches(self, per_replica: int) -> Iterator[tuple[float, int]]:
-        """Micro batches that divide a replica's samples: powers of two, and all of them at once."""
-        rows = self.problem.workload.rows_per_sample
+    def _batches(self, per_replica: int) -> tuple[tuple[tuple[float, int], ...], list[str]]:
+        """Micro batches that divide a replica's samples, and why the others do not."""
+        rows = self.rows_per_sample
         usual = tuple(
             rows * size for size in (*powers_of_two(per_replica // rows), per_replica // rows) if size
         )
+        found: list[tuple[float, int]] = []
+        undivided: list[str] = []
         for size in sorted(set(self._pick("micro_batch_size", usual))):
             count = per_replica / size
             if count != int(count):
-                self._refuse(f"micro_batch_size({size:g}) does not divide the {per_replica} of a replica.")
+                undivided.append(
+                    f"micro_batch_size({size:g}) does not divide the {per_replica} of a replica."
+                )
             elif "num_micro_batches" not in self.fixed or count in self.fixed["num_micro_batches"]:
-                yield float(size), int(count)
+                found.append((float(size), int(count)))
+        return tuple(found), undivided
 
 
-_VARIED = frozenset(
+VARIED = frozenset(
     (
         *("dp", "tp", "pp", "cp", "ep", "expert_tp", "zero_stage", "shard_size", "reshard_after_forward"),
         *("schedule", "virtual_pp", "sequence_parallel", "micro_batch_size", "num_micro_batches"),
         *("checkpointing", "offload"),
     )
 )
+"""Fields that a search varies."""
 _OFFLOADS = {
     1: (Offload.OPTIMIZER,),
     2: (Offload.OPTIMIZER,),
     3: (Offload.OPTIMIZER, Offload.PARAMETERS),
 }
 """What can live in host memory under each ZeRO stage."""
-_PASSED_ON = frozenset(_FIELDS) - _VARIED
+_PASSED_ON = frozenset(item.name for item in fields(Layout)) - VARIED
 """Fields that the search leaves as they are unless the caller says otherwise."""
 
 
@@ -312,7 +336,7 @@ def parse_fixed(pairs: Sequence[str]) -> dict[str, tuple[Any, ...]]:
                 kind="field of a layout",
                 name=name,
                 known=(*_FIELDS, *_ALIASES),
-                hint=f"Known: {', '.join(sorted(_VARIED))}.",
+                hint=f"Known: {', '.join(sorted(VARIED))}.",
             )
         found[name] = tuple(_value(name, word.strip().lower()) for word in text.split(","))
     return found
@@ -333,130 +357,3 @@ def _value(name: str, word: str) -> Any:
         known = ", ".join(words) or f"a value of type {getattr(kind, '__name__', kind)}"
         raise ConfigError(f"{name}={word} is invalid. To fix: use {known}.") from None
     raise ConfigError(f"{name} is not a single number or word. To fix: give a Layout to `answer` instead.")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Nearest:
-    """The layout that needs the least memory, and how much."""
-
-    layout: Layout
-    needed_bytes: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pruned:
-    """What is left of frames, and what was left out by which rule."""
-
-    layouts: tuple[Layout, ...] = ()
-    too_large: int = 0
-    """Layouts that do not fit."""
-    recomputing: int = 0
-    """Layouts that recompute although the same one with less recomputation fits."""
-    nearest: Nearest | None = None
-
-
-def fitting(problem: Problem, frame: Frame) -> Pruned:
-    """The layouts of a frame that fit, each micro batch with the least recomputation that does.
-
-    Args:
-        problem: What is sought a layout for.
-        frame: Candidates; memory grows with their micro batch and shrinks with their recomputation.
-    """
-    capacity = problem.cluster.device.memory_bytes
-    modes = frame.checkpointing
-    least = frame.layout(frame.batches[0], modes[-1])
-    nearest = Nearest(layout=least, needed_bytes=problem.needed_bytes(least)[0])
-    if nearest.needed_bytes > capacity:
-        return Pruned(too_large=len(frame), nearest=nearest)
-    found: list[Layout] = []
-    recomputing = start = 0
-    for batches in _alike(frame):
-        needs = _Needs(problem=problem, frame=frame, batches=batches)
-        for place, batch in enumerate(batches):
-            while start < len(modes) and needs.of(modes[start])[place] > capacity:
-                start += 1
-            if start < len(modes):
-                mode = modes[start]
-                short = not any(layout.checkpointing is Checkpointing.NONE for layout in found)
-                by_layer = needs.fewest_layers(mode, place, capacity, short=short)
-                kept = (
-                    [] if by_layer is not None and mode is Checkpointing.FULL else [frame.layout(batch, mode)]
-                )
-                kept += [] if by_layer is None else [by_layer]
-                found += kept
-                recomputing += len(modes) - start - len(kept)
-    too_large = len(frame) - len(found) - recomputing
-    return Pruned(layouts=tuple(found), too_large=too_large, recomputing=recomputing, nearest=nearest)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Needs:
-    """Bytes of the batches of a run, by what they recompute; each asked for once."""
-
-    problem: Problem
-    frame: Frame
-    batches: Sequence[tuple[float, int]]
-    known: dict[tuple[Checkpointing, float], tuple[float, ...]] = field(default_factory=dict)
-
-    def of(self, mode: Checkpointing, share: float = 1.0) -> tuple[float, ...]:
-        """Bytes of every batch, with a share of the layers recomputed where the mode is full."""
-        if (mode, share) not in self.known:
-            first = self.frame.layout(self.batches[0], mode, share)
-            sizes = [size for size, _ in self.batches]
-            self.known[mode, share] = self.problem.needed_bytes(first, sizes)
-        return self.known[mode, share]
-
-    def fewest_layers(
-        self, mode: Checkpointing, place: int, capacity_bytes: float, *, short: bool
-    ) -> Layout | None:
-        """A batch with as few layers of a chunk recomputed as fit; None where that cannot be the fastest.
-
-        What a stage needs falls by the same amount with every layer, and the fullest of several stages is
-        convex in their number: between one layer and all of them the need lies at or below the chord.
-
-        Args:
-            mode: The least recomputation of whole models that fits.
-            place: Of the batch in the run.
-            capacity_bytes: What a device has.
-            short: No smaller batch fits without recomputation: else selective recomputation is enough.
-        """
-        layers, full = self.frame.layers, self.frame.checkpointing[-1]
-        most = layers if mode is full else int(layers * _SMALL_SHARE)
-        wanted = mode is full or (short and mode is not Checkpointing.NONE)
-        if not wanted or layers == 1 or most < 1 or full is not Checkpointing.FULL:
-            return None
-        most_bytes = self.of(full, most / layers)[place]
-        if most_bytes > capacity_bytes:
-            return None
-        one_bytes = self.of(full, 1.0 / layers)[place]
-        more = 0.0
-        if one_bytes > capacity_bytes:
-            more = (one_bytes - capacity_bytes) / (one_bytes - most_bytes) * (most - 1)
-        share = min(1 + math.ceil(more - _ROUNDING), most) / layers
-        return self.frame.layout(self.batches[place], full, share)
-
-
-def _alike(frame: Frame) -> list[list[tuple[float, int]]]:
-    """The batches of a frame in runs that keep as many micro batches alive: their memory is one array."""
-
-    def alive(batch: tuple[float, int]) -> float:
-        return micro_batches_in_flight(0, frame.layout(batch, frame.checkpointing[0]))
-
-    return [list(run) for _, run in groupby(frame.batches, key=alive)]
-
-
-def fitting_of(problem: Problem, frames: Sequence[Frame]) -> Pruned:
-    """`fitting` of several frames, together."""
-    problem = problem.here()
-    return merged([fitting(problem, frame) for frame in frames])
-
-
-def merged(parts: Sequence[Pruned]) -> Pruned:
-    """All parts as one, in their order."""
-    found = [part.nearest for part in parts if part.nearest is not None]
-    return Pruned(
-        layouts=tuple(layout for part in parts for layout in part.layouts),
-        too_large=sum(part.too_large for part in parts),
-        recomputing=sum(part.recomputing for part in parts),
-        nearest=min(found, key=lambda nearest: nearest.needed_bytes, default=None),
-    )

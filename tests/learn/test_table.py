@@ -1,0 +1,52 @@
+"""What is priced together is what each job is alone, whatever its micro batches and their number."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from precision_time import Request
+from precision_time.cost.job import Job, Jobs
+from precision_time.learn.table import JOB_ARRAYS, JobTable, priced_group, with_halves
+
+BATCHES = ((12.0, 4.0), (2.0, 4.0), (12.0, 8.0), (5.0, 1.0))
+
+
+@pytest.fixture(scope="module", params=[{"pp": 4, "tp": 2}, {"zero": 3}], ids=["pipeline", "sharded"])
+def job(request: pytest.FixtureRequest) -> Job:
+    asked = {"model": "llama3.2-1b", "gpus": 16, "device": "A100-SXM4-40GB", "batch_size": 1}
+    return Request.of({**asked, **request.param}).resolve()
+
+
+def test_halves_keep_the_number_of_micro_batches() -> None:
+    batches, halves = with_halves(BATCHES)
+    assert batches[: len(BATCHES)] == BATCHES
+    smaller = batches[len(BATCHES) :]
+    for place, batch in enumerate(BATCHES):
+        alone, own = with_halves((batch,))
+        chain = [smaller[row] for row in halves[place] if row >= 0]
+        assert chain == [alone[1 + row] for row in own[0]]
+        assert {count for _, count in chain} <= {batch[1]}
+    assert len(set(smaller)) == len(smaller)
+
+
+def test_jobs_priced_together_are_those_priced_alone(job: Job) -> None:
+    sizes, counts = zip(*BATCHES, strict=True)
+    _, table = priced_group(Jobs.at(job, sizes, counts))
+    for place, (size, count) in enumerate(BATCHES):
+        row = Jobs.at(job, sizes, counts).row(place)
+        assert (row.layout.micro_batch_size, row.layout.num_micro_batches) == (size, count)
+        _, alone = priced_group(Jobs.at(row))
+        assert same(table.take(np.array([place])), alone)
+        assert table.smaller is not None
+        assert table.halves is not None
+        smaller = table.halves[place][table.halves[place] >= 0]
+        assert same(table.smaller.take(smaller), alone.smaller or table.smaller.take(smaller[:0]))
+
+
+def same(one: JobTable, other: JobTable) -> bool:
+    assert one.names == other.names
+    assert one.features == pytest.approx(other.features, rel=1e-9, abs=2e-9)
+    for name in JOB_ARRAYS[1:]:
+        assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-12)
+    return len(one) == len(other)
