@@ -22,6 +22,7 @@ from scipy.optimize import minimize
 from pages import write_page
 from precision_time import __version__
 from precision_time.arrays import Bools, Floats, Number
+from precision_time.cache import clear
 from precision_time.hardware.catalog import get_device
 from precision_time.planning.energy import power
 from precision_time.planning.energy.energy import J_PER_KWH, NORMAL_95, run_energy
@@ -302,7 +303,7 @@ def ship(rows: Rows, numbers: Mapping[str, float], spreads: Mapping[str, float])
         share = busy_share(rows, numbers, rows.is_fitted & (rows.device == device))
         text += f"{device} = {share:.3g}\n"
     NUMBERS.write_text(text, encoding="utf-8")
-    power.power_constants.cache_clear()
+    clear()
 
 
 def page(rows: Rows, by_model: Floats, by_device: Floats, by_source: Floats) -> str:

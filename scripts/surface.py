@@ -38,7 +38,11 @@ DOCS = ROOT / "docs"
 BUDGETS = ROOT / "tests" / "surface.toml"
 SLACK = {"lines": 50, "reading": 50}
 """By how much a budget may stay above its figure: a commit that deletes a line need not edit the table."""
-CACHES = frozenset({"cache", "lru_cache", "cached_property", "memo"})
+CACHES = {
+    "memo": "memo", "data": "data", "derived": "derived", "cached_property": "derived",
+    "cache": "other_caches", "lru_cache": "other_caches",
+}  # fmt: skip
+"""Kinds of what keeps results, by the name of its decorator: those of `precision_time.cache`, and others."""
 STATE = frozenset({"dict", "list", "set", "OrderedDict", "defaultdict", "WeakKeyDictionary"})
 READ_FIRST = ("README.md", "docs/quickstart.md", "docs/guides/predict.md")
 """What a newcomer reads."""
@@ -160,16 +164,24 @@ def _reached(graph: Mapping[str, set[str]], start: str, seen: set[str]) -> list[
     return finished
 
 
-def caches() -> list[str]:
-    """Functions and properties whose results are kept."""
-    return [
-        f"{shown(path)}:{node.name}"
-        for path in source_files()
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        for decorator in node.decorator_list
-        if re.split(r"[.(]", ast.unparse(decorator).removeprefix("functools."))[0] in CACHES
-    ]
+def caches(package: str = "precision_time") -> dict[str, list[str]]:
+    """Functions and properties of a package whose results are kept, by kind (`CACHES`).
+
+    What functools has for it is "other", however it is applied. Dictionaries are among `module_state`.
+    """
+    found: dict[str, list[str]] = {kind: [] for kind in dict.fromkeys(CACHES.values())}
+    for path in source_files(package):
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                for decorator in node.decorator_list:
+                    name = re.split(r"[.(]", ast.unparse(decorator).removeprefix("functools."))[0]
+                    if name in CACHES:
+                        found[CACHES[name]].append(f"{shown(path)}:{node.name}")
+            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                name = re.split(r"[.(]", ast.unparse(node.value.func).removeprefix("functools."))[0]
+                if name in CACHES:
+                    found[CACHES[name]].append(f"{shown(path)}:{node.lineno}")
+    return found
 
 
 def module_state() -> list[str]:
@@ -314,7 +326,10 @@ def structure() -> dict[str, int]:
     return {
         "loops": len(circles),
         "files_in_loops": sum(map(len, circles)),
-        "caches": len(caches()),
+        **{kind: len(places) for kind, places in caches().items()},
+        "caches_of_members": sum(
+            len(places) for name in MEMBERS for places in caches(f"precision_time_{name}").values()
+        ),
         "module_state": len(module_state()),
         "class_names_used_twice": len(class_names_used_twice()),
     }

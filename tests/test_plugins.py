@@ -14,18 +14,9 @@ import pytest
 
 from precision_time import __version__, predict_time
 from precision_time.errors import ConfigError
-from precision_time.hardware import device_table
 from precision_time.hardware.device_table import get_device, known_device_names
 from precision_time.plugins import Plugin, check_member, forget_plugins, loaded, plugins
 from surface import MEMBERS, PROJECTS
-
-CACHES = ("_file", "_devices", "_named", "_spellings", "_resolve")
-
-
-def forget() -> None:
-    forget_plugins()
-    for name in CACHES:
-        getattr(device_table, name).cache_clear()
 
 
 @pytest.fixture
@@ -34,7 +25,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     yield tmp_path
     sys.modules.pop("their_devices", None)
     monkeypatch.undo()
-    forget()
+    forget_plugins()
 
 
 def install(folder: Path, code: str, entry: str = "their_devices:DEVICES") -> None:
@@ -43,7 +34,7 @@ def install(folder: Path, code: str, entry: str = "their_devices:DEVICES") -> No
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: their\nVersion: 1.0\n")
     (package / "entry_points.txt").write_text(f"[precision_time.devices]\ntheirs = {entry}\n")
-    forget()
+    forget_plugins()
 
 
 def test_device_of_a_plugin_is_predicted_like_its_base(installed: Path) -> None:

@@ -12,12 +12,12 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import islice
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, Protocol, TypeVar
 from uuid import uuid4
 
+from .cache import memo
 from .errors import ConfigError, PrecisionTimeError
 
 _Item = TypeVar("_Item")
@@ -69,7 +69,7 @@ class OneCopy(Generic[_Item]):
         return first
 
 
-@lru_cache(maxsize=8)
+@memo(8)
 def _first_copy(given: OneCopy[Any]) -> OneCopy[Any]:
     return given
 

@@ -10,12 +10,12 @@ import stat
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from importlib.resources import files
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from .cache import data
 from .errors import ConfigError, OutputError
 
 HOME_VARIABLE = "PRECISION_TIME_HOME"
@@ -274,7 +274,7 @@ def read_yaml_documents(text: str, *, most: int = _MOST_DOCUMENTS) -> list[Any]:
     """
     import yaml
 
-    kind = _plain_loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    kind = _plain_loader()
     found: list[Any] = []
     left = _MOST_ALIASED + len(text)
     try:
@@ -293,11 +293,14 @@ def read_yaml_documents(text: str, *, most: int = _MOST_DOCUMENTS) -> list[Any]:
     return found
 
 
-@cache
-def _plain_loader(loader: Any) -> Any:
+@data
+def _plain_loader() -> Any:
     """A loader to which dates, times of day (`22:22`), `=` and `<<` are texts, as to most readers of YAML."""
     import re
 
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     tag = "tag:yaml.org,2002:"
     changed = [f"{tag}{name}" for name in ("timestamp", "value", "int", "float")]
     resolvers = {
@@ -350,7 +353,7 @@ def _user_folder(macos: str, variable: str, usual: str) -> Path:
     return base / "precision-time"
 
 
-@cache
+@data
 def packaged_toml(package: str, name: str) -> Mapping[str, Any]:
     """The tables of a TOML file that ships in `package`, read once; not to be changed.
 
@@ -364,7 +367,7 @@ def packaged_toml(package: str, name: str) -> Mapping[str, Any]:
     return found
 
 
-@cache
+@data
 def _compiled() -> Mapping[str, tuple[int, str]]:
     """By package and name: checksum of a TOML file, and its tables as JSON."""
     path = Path(__file__).parent / COMPILED
@@ -392,7 +395,7 @@ def _parsed(content: bytes) -> dict[str, Any]:
     return tomllib.loads(content.decode("utf-8"))
 
 
-@cache
+@data
 def package_hash() -> str:
     """Hash of every file of the package, code and data: a cached result of other code is never taken."""
     return folder_hash(Path(__file__).resolve().parent)

@@ -6,9 +6,9 @@ import dataclasses
 import types
 from collections.abc import Callable, Mapping
 from enum import Enum
-from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from .cache import data
 from .errors import ConfigError, shown
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ def from_plain(kind: type[T], given: Any) -> T:
     return found
 
 
-@cache
+@data
 def _fields(kind: Any) -> tuple[tuple[str, _Read, bool], ...]:
     """Name, what reads it, whether it must be there."""
     hints = get_type_hints(kind)
@@ -103,7 +103,6 @@ def _of_fields(kind: Any) -> _Read:
     return read
 
 
-@cache
 def _of(kind: Any) -> _Read:
     """What reads a value of a type."""
     origin, parts = get_origin(kind), get_args(kind)

@@ -19,11 +19,11 @@ import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from .cache import clear, data
 from .errors import ConfigError, OutputError
 from .io import cache_folder, write_atomically
 
@@ -78,7 +78,7 @@ class Command:
     """Of a command that goes with the next release: what stands in its place. The help does not list it."""
 
 
-@cache
+@data
 def plugins(group: str) -> Mapping[str, Plugin]:
     """What installed packages add to a group, not loaded yet.
 
@@ -100,7 +100,7 @@ def plugins(group: str) -> Mapping[str, Plugin]:
     return found
 
 
-@cache
+@data
 def loaded(group: str) -> Mapping[str, Any]:
     """What the plugins of a group are, by name; those that cannot be loaded are left out with a warning.
 
@@ -147,11 +147,10 @@ def check_member(distribution: str, version: str) -> None:
 
 def forget_plugins() -> None:
     """Look again: packages were installed or removed."""
-    for cached in (plugins, loaded, _declared):
-        cached.cache_clear()
+    clear()  # tables that hold what plugins add, too
 
 
-@cache
+@data
 def _declared() -> _Declared:
     """What all installed packages declare for our groups, in the order of `sys.path`."""
     remembered = cache_folder() / _REMEMBERED

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 import precision_time
+from precision_time.cache import clear
 from precision_time.cli import main as root
 from precision_time.plugins import Command, forget_plugins
 
 DATA = """
+from precision_time.cache import clear
 from precision_time.plugins import Command
 
 COMMANDS = (
@@ -45,13 +47,11 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     (package / "entry_points.txt").write_text("[precision_time.commands]\ntheirs = their_data:COMMANDS\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     forget_plugins()
-    root._tree.cache_clear()
     yield
     monkeypatch.undo()
     for name in ("their_data", "their_code"):
         sys.modules.pop(name, None)
     forget_plugins()
-    root._tree.cache_clear()
 
 
 def test_a_built_in_command_asks_for_no_plugin(installed: None, cli) -> None:  # type: ignore[no-untyped-def]
@@ -116,9 +116,9 @@ def test_a_command_of_a_member_that_is_not_installed_says_how(
     monkeypatch.setattr(
         root, "packaged_toml", lambda package, name: {"commands": listed if "members" in name else {}}
     )
-    root._tree.cache_clear()
+    clear()
     answer = cli(*words)
-    root._tree.cache_clear()
+    clear()
     assert answer.code == 2
     assert "pip install precision-time-papers" in answer.err
 

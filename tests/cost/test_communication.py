@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from precision_time.cost import axes
+from precision_time.cache import clear
 from precision_time.cost.axes import PassTimes, StepContext, group_of
 from precision_time.cost.collectives import Line, LinkParams, all_reduce_lines, collective_s
 from precision_time.cost.communication import communication
@@ -143,9 +143,9 @@ def unit_links(monkeypatch):
     monkeypatch.setattr("precision_time.cost.axes.link_params", lambda *_: plain)
     monkeypatch.setattr(Line, "seconds", lambda self, size: self.s_per_byte * size)
     monkeypatch.setattr("precision_time.cost.collectives.line._stacked", lambda _: None)
-    axes._placed.cache_clear()
+    clear()
     yield lambda cluster: replace(cluster, num_nodes=1)
-    axes._placed.cache_clear()
+    clear()
 
 
 def test_volumes_are_those_of_the_papers(unit_links):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from precision_time.cache import clear
 from precision_time.cost.job import Job, Jobs
 from precision_time.cost.stacks import Stack
 from precision_time.cost.step import price
@@ -30,28 +31,26 @@ def job(model="resnet50", device="A100-SXM4-80GB", num_devices=8, batch=32, **st
 
 
 STACKS = features.kind_names()
-JOBS = [job(), job("bert-large", "V100-SXM2-32GB", 1, 8), job("llama3-8b", "H100-SXM5-80GB", 64, 1)]
+
+
+def jobs() -> list[Job]:
+    """Made of what is kept now: features are kept with graph, policy and cluster."""
+    return [job(), job("bert-large", "V100-SXM2-32GB", 1, 8), job("llama3-8b", "H100-SXM5-80GB", 64, 1)]
 
 
 @pytest.fixture(autouse=True)
 def _computed_anew():
     yield
-    forget()
-
-
-def forget() -> None:
-    """Features are kept per device, stack and so on."""
-    for function in vars(features).values():
-        getattr(function, "cache_clear", lambda: None)()
+    clear()
 
 
 def changed(monkeypatch, kind, replacement) -> None:
     monkeypatch.setattr(features, kind, replacement)
-    forget()
+    clear()
 
 
-def times(jobs=JOBS):
-    found = predict_step_times(jobs, shipped_predictor(), coverage=0.9)
+def times(asked=None):
+    found = predict_step_times(jobs() if asked is None else asked, shipped_predictor(), coverage=0.9)
     return np.stack([found.step_time_s, found.low_s, found.high_s, found.distance.sum(axis=1)])
 
 
@@ -61,7 +60,7 @@ def column(jobs, name: str):
 
 
 def test_the_shipped_predictor_has_the_columns_that_this_version_computes():
-    assert shipped_predictor().names == job_table(JOBS).names
+    assert shipped_predictor().names == job_table(jobs()).names
 
 
 @pytest.mark.parametrize(
@@ -75,9 +74,9 @@ def test_the_shipped_predictor_has_the_columns_that_this_version_computes():
     ],
 )
 def test_a_new_vendor_or_stack_leaves_all_other_answers_as_they_were(monkeypatch, kind, replacement):
-    before, columns = times(), len(job_table(JOBS).names)
+    before, columns = times(), len(job_table(jobs()).names)
     changed(monkeypatch, kind, replacement)
-    assert len(job_table(JOBS).names) == columns + 1
+    assert len(job_table(jobs()).names) == columns + 1
     np.testing.assert_array_equal(times(), before)
 
 
@@ -85,8 +84,8 @@ def test_a_job_of_a_new_stack_is_a_job_of_no_known_stack(monkeypatch):
     unknown = job(profile="nobody-measured-it")
     before = times([unknown])
     changed(monkeypatch, "kind_names", lambda: (*STACKS, "nobody-measured-it"))
-    assert column([unknown], "stack.nobody-measured-it")[0] == 1.0
-    np.testing.assert_array_equal(times([unknown]), before)
+    assert column([job(profile="nobody-measured-it")], "stack.nobody-measured-it")[0] == 1.0
+    np.testing.assert_array_equal(times([job(profile="nobody-measured-it")]), before)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +112,7 @@ def test_any_other_difference_is_an_error_that_says_which(monkeypatch, kind, rep
 
 
 def test_columns_in_another_order_are_the_same_table():
-    table, predictor = job_table(JOBS), shipped_predictor()
+    table, predictor = job_table(jobs()), shipped_predictor()
     order = np.random.default_rng(0).permutation(len(table.names))
     mixed = replace(
         table, features=table.features[:, order], names=tuple(table.names[place] for place in order)
@@ -138,7 +137,7 @@ def test_each_vendor_has_its_column(vendor):
 
 
 def test_indicators_are_what_their_prefix_says():
-    table = job_table(JOBS)
+    table = job_table(jobs())
     for kind in features.INDICATORS:
         places = [place for place, name in enumerate(table.names) if name.startswith(kind)]
         assert set(np.unique(table.features[:, places])) <= {0.0, 1.0}, kind

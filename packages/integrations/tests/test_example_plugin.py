@@ -23,7 +23,6 @@ from precision_time import plugins, predict_time
 from precision_time.cli import main as root
 from precision_time.cost import stacks
 from precision_time.errors import UnknownNameError
-from precision_time.hardware import device_table
 from precision_time.learn.table import job_table
 from precision_time.request.request import Request
 from precision_time_integrations.importers.api import import_runs
@@ -33,18 +32,6 @@ from precision_time_papers.testing import TablePredictorSuite
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "plugin"
 NAME = "precision_time_example_plugin"
-CACHES = [
-    *(getattr(device_table, name) for name in ("_file", "_devices", "_named", "_spellings", "_resolve")),
-    *(getattr(stacks, name) for name in ("_profiles", "stack_names", "kind_names", "policy_of_stack")),
-    registry._of_plugins,
-    trainers.trainer_adapters,
-]
-
-
-def forget() -> None:
-    plugins.forget_plugins()
-    for cached in CACHES:
-        cached.cache_clear()
 
 
 def declare(folder: Path, groups: dict[str, dict[str, str]], name: str = "their") -> None:
@@ -68,7 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in [name for name in sys.modules if name.split(".")[0] in (NAME, "their_plugin")]:
         del sys.modules[name]
     monkeypatch.undo()
-    forget()
+    plugins.forget_plugins()
 
 
 @pytest.fixture
@@ -79,14 +66,14 @@ def example(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     assert set(groups) == set(plugins.GROUPS) - {"routes"}  # those are of the service's own packages
     monkeypatch.syspath_prepend(str(EXAMPLE / "src"))
     declare(folder, groups, name=NAME)
-    forget()
+    plugins.forget_plugins()
     return importlib.import_module(NAME)
 
 
 def install(folder: Path, group: str, code: str) -> None:
     (folder / "their_plugin.py").write_text(code)
     declare(folder, {group: {"theirs": "their_plugin:GIVEN"}})
-    forget()
+    plugins.forget_plugins()
 
 
 def test_device_and_stack_of_the_example_are_predicted(example: ModuleType) -> None:
@@ -208,7 +195,7 @@ def test_plugin_that_breaks_its_rules_is_left_out(folder: Path, group: str, code
         names = read[group]()
     assert any(said in str(warning.message) and "their" in str(warning.message) for warning in caught)
     forget_path = sys.path.pop(sys.path.index(str(folder)))
-    forget()
+    plugins.forget_plugins()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert read[group]() == names, "all the rest, and nothing else, is there"
@@ -273,10 +260,8 @@ def test_built_in_adapter_is_where_it_is_said_to_be(name: str) -> None:
 
 
 def test_command_of_the_example(example: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    root._tree.cache_clear()
     asked = {"--help": "hours", "hours resnet50 --epochs 90": " h\n"}
     for words, said in asked.items():
         with pytest.raises(SystemExit):
             root.main(["example", *words.split()])
         assert said in capsys.readouterr().out
-    root._tree.cache_clear()

@@ -9,7 +9,6 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -19,6 +18,7 @@ import typer
 import typer.core
 
 from .. import __version__
+from ..cache import data
 from ..client.remote import ASKED_OF_SERVERS, SERVER_VARIABLE, choose
 from ..errors import ConfigError, PrecisionTimeError, in_one_line, nearest_names, printable, shown
 from ..io import packaged_toml
@@ -142,7 +142,7 @@ class _Stopped(BaseException):
         self.interrupted = interrupted
 
 
-@cache
+@data
 def _tree() -> _Tree:
     """All commands: the core's, then what plug-ins add; words of the core stay its own."""
     tree: _Tree = {word: dict(found) if isinstance(found, dict) else found for word, found in OWN.items()}
@@ -364,7 +364,7 @@ def _as_given(item: Any) -> Any:
     return item
 
 
-@cache
+@data
 def other_options() -> dict[str, str]:
     """Options of other tools and scripts, and what to type here for each."""
     found: dict[str, str] = dict(packaged_toml(__package__, "data/other_options.toml"))
@@ -408,7 +408,7 @@ def loaded_command(name: str, found: Command | _Tree, *, every_option: bool = Fa
     return group
 
 
-@cache
+@data
 def _command(place: Command, *, every_option: bool) -> Any:
     module = import_module(place.module)
     found = getattr(module, place.attribute)

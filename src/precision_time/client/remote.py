@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..cache import memo
 from ..errors import ConfigError, PrecisionTimeError, shown
 from ..forks import cached_property
 
@@ -136,7 +136,7 @@ class Server:
         return model
 
 
-@cache
+@memo(64)
 def _uploaded(server: Server, path: Path, kind: ModelKind) -> str:
     """The name of a file's model on a service; it is sent once."""
     return server.client.upload_model(path, kind).name

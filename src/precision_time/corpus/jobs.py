@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from ..cache import memo
 from ..cost.job import Job
 from ..cost.optimizer import canonical_optimizer
 from ..diagnostics import Diagnostics
@@ -66,7 +66,7 @@ def request_of(
     if layout.world_size != measurement.num_devices:
         raise UnsupportedRow("layout does not fill the devices")
     stack = measurement.stack
-    intra_node, inter_node = _understood_links(measurement)[:2]
+    hosts = _hosts_of(measurement)
     variant = measurement.precision_variant or _AS_NAMED.get(measurement.precision, "")
     request = Request.of(
         {
@@ -77,12 +77,9 @@ def request_of(
             "device": measurement.device,
             "gpus": measurement.num_devices,
             "nodes": measurement.num_nodes,
-            "node_type": _node_type(
-                measurement.device, measurement.num_devices, measurement.num_nodes, measurement.system,
-                intra_node, inter_node,
-            ),
-            "intra_node": intra_node or None,
-            "inter_node": inter_node or None,
+            "node_type": hosts.node_type,
+            "intra_node": hosts.intra_node or None,
+            "inter_node": hosts.inter_node or None,
             "precision": f"{measurement.precision}:{variant}" if variant else measurement.precision,
             "batch_size": layout.micro_batch_size,
             "stack": stack.profile,
@@ -120,7 +117,7 @@ def job_of(
     except PrecisionTimeError as error:
         raise unsupported(request, error) from error
     found = Diagnostics()
-    notes = (*_optimizer(measurement.optimizer)[1], *_understood_links(measurement)[2])
+    notes = (*_optimizer(measurement.optimizer)[1], *_hosts_of(measurement).notes)
     found.assume("row", *measurement.assumptions, *notes)
     return replace(job, diagnostics=(*found.items, *job.diagnostics))
 
@@ -173,25 +170,47 @@ def _without_lengths_of_the_run(request: Request) -> Request:
     return Request.of({name: value for name, value in request.given().items() if name not in foreign})
 
 
-def _understood_links(measurement: Measurement) -> tuple[str, str, tuple[str, ...]]:
-    """What a row says of its links, empty where its words mean none, and which words those were.
+class _Hosts(NamedTuple):
+    """What a row says of its hosts and links, as far as its words mean something."""
 
-    Nobody wrote a row to be understood by this package: its words may fall back to the links of the node
-    type, which is refused to a user.
+    node_type: str | None
+    intra_node: str
+    inter_node: str
+    notes: tuple[str, ...]
+    """Which words mean nothing."""
+
+
+def _hosts_of(row: Measurement) -> _Hosts:
+    return _read_hosts(row.device, row.num_devices, row.num_nodes, row.system, row.intra_node, row.inter_node)
+
+
+@memo(8192)
+def _read_hosts(
+    device: str, num_devices: int, num_nodes: int, system: str, intra_node: str, inter_node: str
+) -> _Hosts:
+    """Nobody wrote a row to be understood by this package.
+
+    Its words for links may fall back to the links of the node type, which is refused to a user. The system is
+    a node type only where that holds the row's devices.
     """
-    words = (measurement.intra_node, measurement.inter_node)
+    words = (intra_node, inter_node)
+    notes: tuple[str, ...] = ()
     try:
-        fabric = fabric_name(words[0], get_device(measurement.device))
+        fabric = fabric_name(intra_node, get_device(device))
     except UnknownNameError:  # The device is reported, not the link.
-        return *words, ()
-    known = (fabric is not None or not words[0], not words[1] or parse_network(words[1]).known)
-    notes = (
-        f"Link {word!r} of the row is not known: the node type's is taken."
-        for word, means in zip(words, known, strict=True)
-        if not means
-    )
-    intra_node, inter_node = (word if means else "" for word, means in zip(words, known, strict=True))
-    return intra_node, inter_node, tuple(notes)
+        pass
+    else:
+        known = (fabric is not None or not intra_node, not inter_node or parse_network(inter_node).known)
+        notes = tuple(
+            f"Link {word!r} of the row is not known: the node type's is taken."
+            for word, means in zip(words, known, strict=True)
+            if not means
+        )
+        intra_node, inter_node = (word if means else "" for word, means in zip(words, known, strict=True))
+    return _Hosts(
+        _node_type(device, num_devices, num_nodes, system, intra_node, inter_node),
+        intra_node, inter_node, notes,
+    )  # fmt: skip
 
 
 def unsupported(request: Request, error: PrecisionTimeError) -> UnsupportedRow:
@@ -224,7 +243,6 @@ def _optimizer(stated: str) -> tuple[str, tuple[str, ...]]:
         return "", (f"Optimizer {stated!r} has no cost formula: the model's usual one is priced.",)
 
 
-@lru_cache(maxsize=8192)
 def _node_type(
     device: str, num_devices: int, num_nodes: int, system: str, intra_node: str, inter_node: str
 ) -> str | None:

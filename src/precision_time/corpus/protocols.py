@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
 from ..arrays import Ints
+from ..cache import data
 from ..io import packaged_toml
 from .families import family_numbers
 from .measurement import Measurement
@@ -144,7 +144,7 @@ def publisher(item: Measurement) -> str:
     return _publishers().get(source, source)
 
 
-@cache
+@data
 def _publishers() -> Mapping[str, str]:
     families = packaged_toml(__package__, "data/publishers.toml")
     return {source: name for name, family in families.items() for source in family["sources"]}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
 from typing import Any
 
+from ..cache import data, memo
 from ..errors import CorpusError
 from ..io import packaged_toml
 from .schema import Row
@@ -36,19 +36,19 @@ def all_matches(table: str, row: Row) -> tuple[Mapping[str, Any], ...]:
     return _all_matches(table, row.curated, tuple(row.text(column) for column in columns))
 
 
-@lru_cache(maxsize=65536)
+@memo(8192)
 def _all_matches(table: str, curated: bool, cells: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
     """As `all_matches`: rows agree in most columns, so most answers are remembered."""
     text = dict(zip(_columns(table, curated), cells, strict=True)).__getitem__
     return tuple(rule.values for rule in load_rules(table, curated=curated) if rule.fits(text))
 
 
-@cache
+@data
 def _columns(table: str, curated: bool) -> tuple[str, ...]:
     return tuple(sorted({column for rule in load_rules(table, curated=curated) for column in rule.when}))
 
 
-@cache
+@data
 def load_rules(table: str, *, curated: bool = False) -> tuple[Rule, ...]:
     """The rules of the array of tables `table`, in order.
 

@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Ints
+from ..cache import memo
 from ..errors import ConfigError
 from .measurement import Measurement
 from .rules import load_table
@@ -114,7 +114,7 @@ def grouped_folds(groups: Ints, *, num_folds: int = 5, seed: int = 0) -> Ints:
     return folds
 
 
-@cache
+@memo(4096)
 def model_group(model: str) -> str:
     """One name for all models of one architecture: recipes, weights and input sizes are stripped off.
 

@@ -7,11 +7,11 @@ import os
 import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Self
 
+from ..cache import clear, data
 from ..errors import CorpusError
 from ..forks import in_forked_child, unforked
 from ..io import data_folder, put_in_place
@@ -299,12 +299,12 @@ def corpus_store() -> MeasurementStore:
         return _kept_open()
 
 
-@cache
+@data
 def _kept_open() -> MeasurementStore:
     return shipped_store()
 
 
-in_forked_child(_kept_open, lambda kept: kept.cache_clear())
+in_forked_child(_kept_open, clear)
 
 
 def corpus_fingerprint(measurements: Iterable[Measurement]) -> str:

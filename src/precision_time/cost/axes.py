@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 
-from ..arrays import Floats, Number, Same
+from ..arrays import Floats, Number
+from ..cache import Deriving, derived, memo
 from ..errors import LayoutError
 from ..hardware.device import Cluster, Fabric, Link
 from ..hardware.links import loopback
@@ -29,7 +29,7 @@ from .traffic import TransformerTraffic
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Group:
+class Group(Deriving):
     """Ranks of one parallel axis and the links between them. Equal only to itself, as a key of caches."""
 
     size: Number
@@ -93,12 +93,11 @@ def as_seen(cluster: Cluster, stack: Stack) -> Cluster:
     """
     if not stack.device_containers or not cluster.intra_node.name.startswith(("pcie", "none")):
         return cluster
-    return _in_containers(Same(cluster))
+    return _in_containers(cluster)
 
 
-@lru_cache(maxsize=512)
-def _in_containers(key: Same) -> Cluster:
-    cluster: Cluster = key.value
+@derived
+def _in_containers(cluster: Cluster) -> Cluster:
     inside, between = cluster.intra_node, cluster.inter_node
     if inside.bandwidth_bytes_per_s > loopback().bandwidth_bytes_per_s:
         inside = loopback()
@@ -129,15 +128,14 @@ def group_of(size: Number, stride: Number, cluster: Cluster) -> Group:
     Assumes: jobs fill pods one after the other; the numbering follows the wiring.
     """
     if isinstance(size, int) and isinstance(stride, int):
-        return _group_of(size, stride, Same(cluster))
+        return _group_of(cluster, size, stride)
     links = (cluster.intra_node, cluster.inter_node, cluster.fabric)
     return _place(size, stride, cluster.devices_per_node, *links)
 
 
-@lru_cache(maxsize=512)
-def _group_of(size: int, stride: int, key: Same) -> Group:
+@derived
+def _group_of(cluster: Cluster, size: int, stride: int) -> Group:
     """Clusters of the same links share their groups, and so the lines of collectives."""
-    cluster: Cluster = key.value
     links = (cluster.intra_node, cluster.inter_node, cluster.fabric)
     return _placed(size, stride, cluster.devices_per_node, *links)
 
@@ -160,7 +158,7 @@ def _place(
     return Group(size=size, nodes=np.asarray(size / local), intra=intra, inter=inter)
 
 
-_placed = lru_cache(maxsize=512)(_place)
+_placed = memo(512)(_place)
 """The same for one configuration: layouts share most of their groups."""
 
 
@@ -189,13 +187,13 @@ def split_group(group_size: int, inner_size: int, stride: int, cluster: Cluster)
     return group_of(inner_size, stride, cluster), outer
 
 
-@lru_cache(maxsize=512)
+@derived
 def lines_of(group: Group, make: LinesOf) -> Lines:
     """Lines of a collective (`all_reduce_lines` and its kind) over a group."""
     return make(group.size, group.nodes, group.intra, group.inter)
 
 
-@lru_cache(maxsize=512)
+@derived
 def sends_of(group: Group) -> Lines:
     """Lines of one message between neighboring ranks of a group."""
     return send(group.crosses_nodes, group.intra, group.inter)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from ..arrays import Bools, Floats, Indices, Number, Same, row_by_row
+from ..cache import derived, memo
 from ..parallel.layout import Checkpointing
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
@@ -112,7 +112,7 @@ def compute_costs(step: LoweredStep, group: Jobs, model: KernelModel) -> Compute
     )
     kernels = _device_kernels(step, cut, group.stack, Same(group.cluster.device), group.workload.graph, model)
     kept = len(group) <= _KEPT_JOBS or len(group) * len(step.op_class) <= _KEPT_ELEMENTS
-    return (_compute_costs if kept else _compute_costs.__wrapped__)(
+    return (_kept_costs if kept else _compute_costs)(
         kernels,
         group.micro_batch_size.tobytes(),
         group.num_micro_batches.tobytes(),
@@ -162,7 +162,7 @@ class _DeviceKernels:
     """Seconds of the kernels and the host together."""
 
 
-@lru_cache(maxsize=512)
+@memo(512)
 def _device_kernels(
     step: LoweredStep, cut: _Cut, stack: Stack, device_key: Same, graph: OpGraph, model: KernelModel
 ) -> _DeviceKernels:
@@ -209,7 +209,6 @@ def _device_kernels(
     )
 
 
-@lru_cache(maxsize=16)
 def _compute_costs(
     kernels: _DeviceKernels, batches: bytes, counts: bytes, narrowed_once: bool, process_devices: int
 ) -> ComputeCosts:
@@ -262,6 +261,10 @@ def _compute_costs(
             "host_s": host_slowest_s,
         },
     )
+
+
+_kept_costs = memo(16)(_compute_costs)
+"""What is asked on few devices and on many is worked out once."""
 
 
 def longer_of(one_s: Floats, other_s: Number) -> Floats:
@@ -368,7 +371,7 @@ class _Work:
     """Kernels with their repeats, at least 1."""
 
 
-@lru_cache(maxsize=512)
+@derived
 def _work(step: LoweredStep) -> _Work:
     repeats = step.repeat * step.sequential_steps
     scaled = step.m_scales | step.k_scales | step.count_scales

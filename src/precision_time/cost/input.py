@@ -6,11 +6,11 @@ Figures and their sources: `data/input.toml`, fitted by scripts/calibrate_host.p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, lru_cache
 
 import numpy as np
 
 from ..arrays import Floats
+from ..cache import data
 from ..hardware.device import Cluster
 from ..hardware.nodes import find_node_type
 from ..workload.workload import Workload
@@ -72,7 +72,7 @@ def sample_kind(workload: Workload) -> str:
     return _PHOTO if side >= _LEAST_PHOTO_PIXELS else _THUMBNAIL
 
 
-@cache
+@data
 def _kind_of_dataset() -> dict[str, str]:
     kinds = constants("input")["kind"]
     return {dataset: kind for kind, table in kinds.items() for dataset in table["datasets"]}
@@ -90,7 +90,6 @@ def _cores(cluster: Cluster, cores_per_host: float) -> float:
     return float(hosts * cores)
 
 
-@lru_cache(maxsize=512)
 def _devices_of_host(node_type: str) -> float:
     """Devices of a host where a node of that type is several hosts, else 0."""
     node = find_node_type(node_type) if node_type else None

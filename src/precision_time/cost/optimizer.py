@@ -6,13 +6,14 @@ Reference for the byte counts: the update equations, counted per implementation 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache, lru_cache
 
 import numpy as np
 
 from ..arrays import Floats, Number
+from ..cache import data
 from ..errors import UnknownNameError
 from ..hardware.device import Device
 from ..parallel.layout import Layout, Offload
@@ -70,7 +71,7 @@ class OptimizerWork:
     product_dtype: DType = DType.FP32
 
 
-@cache
+@data
 def known_optimizers() -> tuple[str, ...]:
     """Canonical optimizer names."""
     return tuple(
@@ -82,7 +83,12 @@ def known_optimizers() -> tuple[str, ...]:
     )
 
 
-@lru_cache(maxsize=512)
+@data
+def _spellings() -> Mapping[str, str]:
+    aliases: Mapping[str, str] = constants("optimizers")["aliases"]
+    return {**{name: name for name in known_optimizers()}, **aliases}
+
+
 def canonical_optimizer(name: str) -> str:
     """The name under which optimizers.toml lists an optimizer.
 
@@ -92,9 +98,8 @@ def canonical_optimizer(name: str) -> str:
     >>> canonical_optimizer("SGD_with_momentum")
     'momentum-sgd'
     """
-    lowered = name.lower()
-    found = str(constants("optimizers")["aliases"].get(lowered, lowered))
-    if found not in known_optimizers():
+    found = _spellings().get(name.lower())
+    if found is None:
         raise UnknownNameError(
             kind="optimizer",
             name=name,

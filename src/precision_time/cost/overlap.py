@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from ..arrays import Floats, Ints, Number, row_by_row
+from ..cache import Deriving, derived
 from ..errors import ConfigError
 from ..units import MEBI
 from .collectives import Line, Lines, min_time_s
@@ -29,7 +29,7 @@ MAX_GROUPS = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class GradientSchedule:
+class GradientSchedule(Deriving):
     """Buckets of the gradient exchange in the order of the backward pass, for any kernel times.
 
     At most `MAX_GROUPS` groups of neighboring buckets; a group is ready when its last bucket is, so
@@ -211,7 +211,7 @@ def group_s(schedule: GradientSchedule, lines: Lines, scale: Number = 1.0) -> Fl
     return np.asarray(count * min_time_s(lines, size))
 
 
-@lru_cache(maxsize=512)
+@derived
 def _group_s(schedule: GradientSchedule, lines: Lines, scale: float) -> Floats:
     """The same once for all batches."""
     return group_s(schedule, lines, scale)

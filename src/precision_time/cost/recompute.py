@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 
 from ..workload.graph import EXPERT_PRODUCT, Node, OpClass, OpGraph
 
 _POINTWISE = frozenset({OpClass.ELEMENTWISE, OpClass.MOVE})
 
 
-@lru_cache(maxsize=512)
 def recomputed_nodes(graph: OpGraph, names: tuple[str, ...]) -> frozenset[int]:
     """Nodes of the named operators; those outside layers stand once and are kept."""
     return frozenset(index for name in names for index in RECOMPUTED[name](graph.nodes))
@@ -70,7 +68,6 @@ RECOMPUTED: Mapping[str, Callable[[tuple[Node, ...]], Iterable[int]]] = {
 """What finds the nodes of each operator that can be named."""
 
 
-@lru_cache(maxsize=512)
 def recomputed_shares(graph: OpGraph, names: tuple[str, ...]) -> Mapping[OpClass, float]:
     """Of each class of operators the share of its forward work (FLOPs, else elements) that runs again."""
     again = recomputed_nodes(graph, names)

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from ..arrays import Bools, Floats, Indices, Same
+from ..cache import data, derived, memo
 from ..hardware.device import Device
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
@@ -142,7 +142,7 @@ def rates_of(devices: Sequence[Device]) -> DeviceRates:
     return _rates(tuple(map(Same, devices)))
 
 
-@lru_cache(maxsize=256)
+@memo(256)
 def _rates(keys: tuple[Same, ...]) -> DeviceRates:
     devices: list[Device] = [key.value for key in keys]
     return DeviceRates(
@@ -293,7 +293,7 @@ class _Fixed:
     k_half: Floats
 
 
-@lru_cache(maxsize=256)
+@derived
 def _fixed(kernels: LoweredStep, rates: DeviceRates, model: KernelModel) -> _Fixed:
     shape = constants("kernels")["shape"]
     kind, family = kernel_kinds(kernels, model.channels_last)
@@ -345,7 +345,7 @@ def _rate(rates: DeviceRates, model: KernelModel, family: Indices, kind: Indices
     return rate
 
 
-@lru_cache(maxsize=1024)
+@derived
 def kernel_kinds(step: LoweredStep, channels_last: bool) -> tuple[Indices, Indices]:
     """Row of `KernelModel.compute` and family of rates (`DeviceRates.peak`) of each kernel.
 
@@ -365,7 +365,7 @@ def kernel_kinds(step: LoweredStep, channels_last: bool) -> tuple[Indices, Indic
     return kind, _FAMILY[step.op_class]
 
 
-@lru_cache(maxsize=512)
+@derived
 def _distinct(step: LoweredStep) -> tuple[LoweredStep, Indices]:
     """The kernels of a step that differ in what their time depends on, and which of them each one is."""
     table = np.stack([np.asarray(getattr(step, name), dtype=np.float64) for name in _TIMED], axis=1)
@@ -444,7 +444,7 @@ def compiler_rates(compiler: str) -> CompilerRates:
     return CompilerRates(fusion=entry["fusion"], host=entry["host"])
 
 
-@lru_cache(maxsize=256)
+@data
 def load_kernel_model(arch: str = "", attention: str = "", channels_last: bool = False) -> KernelModel:
     """The calibrated factors that ship with the package.
 

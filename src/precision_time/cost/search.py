@@ -11,13 +11,13 @@ import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from ..arrays import Floats
+from ..cache import memo
 from ..parallel.layout import EQUAL_WITHIN, Checkpointing, Layout, Offload, PipelineSchedule, simplicity
 from ..parallel.shape import ModelShape, model_shape
 from ..parallel.space import Fixed, Frame, Space, powers_of_two
@@ -332,7 +332,7 @@ class _Question:
         return isinstance(other, _Question) and other.key == self.key
 
 
-@lru_cache(maxsize=512)
+@memo(512)
 def _usual_layout(
     question: _Question, batch: int, fixed: tuple[tuple[str, Any], ...], degrees: bool
 ) -> Choice | None:

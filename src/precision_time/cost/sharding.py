@@ -10,11 +10,11 @@ References: Shoeybi et al., Megatron-LM, 2019 (columns, then rows); Korthikanti 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 
 from ..arrays import Bools, Floats
+from ..cache import derived, memo
 from ..parallel.layout import Layout, layers_of_stages
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
@@ -43,7 +43,7 @@ class ShardSpec:
     """Elements between two layers per sample: what operators on the residual stream work on."""
 
 
-@lru_cache(maxsize=512)
+@memo(512)
 def shard(step: LoweredStep, spec: ShardSpec) -> LoweredStep:
     """The kernels of one device.
 
@@ -166,7 +166,7 @@ class StageShares:
     """Kernels of the repeated layers and of what stands between them, shape (N,)."""
 
 
-@lru_cache(maxsize=512)
+@derived
 def stage_shares(step: LoweredStep, num_layers: int, pp: int, stage_layers: tuple[int, ...]) -> StageShares:
     """How the kernels spread over the stages of a pipeline.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
 from types import MappingProxyType
 from typing import Any
 
+from ..cache import data
 from ..errors import ConfigError, UnknownNameError, validation_problems
 from ..plugins import left_out, loaded
 from ..precision.catalog import get_policy, known_precisions, known_variants
@@ -215,7 +215,7 @@ def _profile(name: str, table: Mapping[str, Any], kinds: Mapping[str, Mapping[st
     return StackProfile(name=name, **{**fields, "variants": tuple(fields.get("variants", ()))})
 
 
-@cache
+@data
 def _profiles() -> Mapping[str, StackProfile]:
     tables = constants("stacks")["stack"]
     own = {name: _profile(name, table, tables) for name, table in tables.items()}
@@ -287,14 +287,13 @@ def usual_variant(profile: StackProfile, policy: str, zero_stage: int) -> str | 
     return next((name for name in offered if name in known), None)
 
 
-@cache
+@data
 def policy_of_stack(name: str, stack: str, zero_stage: int) -> PrecisionPolicy:
     """The policy of a name as the code of a stack holds weights at a ZeRO stage; as named where unknown."""
     profile = _profiles().get(stack)
     return get_policy(name, variant=None if profile is None else usual_variant(profile, name, zero_stage))
 
 
-@cache
 def policy_under(policy: PrecisionPolicy, stack: str, before: int, after: int) -> PrecisionPolicy:
     """A policy once the data-parallel state is sharded otherwise.
 
@@ -315,7 +314,6 @@ def known_stacks() -> dict[str, dict[str, Any]]:
     return {name: asdict(profile) for name, profile in _profiles().items()}
 
 
-@cache
 def stack_names() -> tuple[str, ...]:
     """Names of all stack profiles."""
     return tuple(_profiles())
@@ -327,13 +325,11 @@ def kind_of_stack(name: str) -> str:
     return profile.kind if profile is not None and profile.kind else name
 
 
-@cache
 def suite_names() -> tuple[str, ...]:
     """Names of the profiles that are code bases of a wider kind; what plugins add is never learned."""
     return tuple(name for name, table in constants("stacks")["stack"].items() if table.get("kind"))
 
 
-@cache
 def kind_names() -> tuple[str, ...]:
     """Names of the profiles that are no variety of another."""
     return tuple(name for name, profile in _profiles().items() if not profile.kind)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import reduce
 
 import numpy as np
 
 from ..arrays import Floats, Number, Same
+from ..cache import derived, memo
 from ..hardware.device import Device
 from ..parallel.layout import Offload
 from ..parallel.schedules.contract import StageTimes
@@ -135,7 +136,7 @@ def local_parameters(compute: ComputeCosts) -> LocalParameters:
     return _local_parameters(compute.step, compute.shares)
 
 
-@lru_cache(maxsize=512)
+@derived
 def _local_parameters(step: LoweredStep, shares: StageShares) -> LocalParameters:
     elements = step.param_elems * step.repeat
     dense, experts = elements * ~step.expert, elements * step.expert
@@ -195,7 +196,7 @@ def _optimizer_terms(group: Jobs, local: LocalParameters) -> dict[str, Floats]:
     return {name: np.full(len(group), value) for name, value in named.items()}
 
 
-@lru_cache(maxsize=512)
+@memo(512)
 def _update_s(
     optimizer: str,
     policy: PrecisionPolicy,
@@ -376,7 +377,7 @@ def _more_facts(group: Jobs, compute: ComputeCosts, needed: Number) -> dict[str,
     }
 
 
-@lru_cache(maxsize=4096)
+@derived
 def _wide_bytes(graph: OpGraph) -> tuple[float, float]:
     """Bytes that a micro batch moves in fp32, per sample and in all."""
     wide = lower(graph, get_policy("fp32"))
@@ -384,7 +385,7 @@ def _wide_bytes(graph: OpGraph) -> tuple[float, float]:
     return float((wide.bytes_per_sample * repeats).sum()), float((wide.bytes_fixed * repeats).sum())
 
 
-@lru_cache(maxsize=512)
+@derived
 def _schedule(step: LoweredStep, bytes_per_elem: float, bucket_bytes: float, part: str) -> GradientSchedule:
     """Gradient buckets of a device's kernels: of all of them, of the dense ones or of the experts."""
     backward = step.phase == 1

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from ..arrays import Number
+from ..cache import derived
 from ..parallel.shape import model_shape
 from ..workload.graph import EXPERT_PRODUCT, PRODUCT_CLASSES, Node, OpClass, OpGraph
 
@@ -37,7 +37,7 @@ class TransformerTraffic:
         return self.moe_layers / np.maximum(self.num_layers, 1.0)
 
 
-@lru_cache(maxsize=512)
+@derived
 def traffic_of(graph: OpGraph) -> TransformerTraffic:
     """Sizes of what a graph sends when it is cut, computed once per graph.
 

@@ -6,11 +6,10 @@ weights are not computed and not counted.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 
 from ..arrays import Floats
+from ..cache import derived
 from ..hardware.device import Device
 from ..precision.policy import NARROW, DType, PrecisionPolicy
 from ..workload.graph import OpClass, OpGraph
@@ -22,7 +21,7 @@ _WINOGRAD = 2.25
 nothing there. Lavin and Gray, Fast algorithms for convolutional neural networks, CVPR 2016: F(2x2, 3x3)."""
 
 
-@lru_cache(maxsize=512)
+@derived
 def training_flops(graph: OpGraph) -> float:
     """FLOPs of the forward and the backward pass of a sample, each once."""
     return graph.training_flops
@@ -59,7 +58,7 @@ def most_utilization(graph: OpGraph, runs: PrecisionPolicy, device: Device) -> f
     return 1.0 / min(least, 1.0)
 
 
-@lru_cache(maxsize=512)
+@derived
 def _windowed_share(graph: OpGraph) -> float:
     """Share of the FLOPs that convolutions of several positions do."""
     nodes = graph.nodes

@@ -6,11 +6,11 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ..barrier import check_may_read
+from ..cache import memo
 from ..errors import CatalogError
 from ..io import read_input, write_atomically
 from ..units import GIGA
@@ -139,7 +139,7 @@ def load_custom(given: str | Path | Mapping[str, Any]) -> Custom:
         UnknownNameError: A base device or a node's device is unknown.
     """
     if isinstance(given, Mapping):
-        return _of_tables(tables_text(given))
+        return _read(tables_text(given))
     check_may_read(given)
     file = Path(given)
     try:
@@ -149,7 +149,7 @@ def load_custom(given: str | Path | Mapping[str, Any]) -> Custom:
             f"Custom hardware file {str(given)!r} cannot be read: {error.strerror}. "
             "To fix: give an existing file."
         ) from error
-    return _load(file, stamp)
+    return _read(file, stamp)
 
 
 def tables_text(tables: Mapping[str, Any]) -> str:
@@ -166,18 +166,14 @@ def tables_text(tables: Mapping[str, Any]) -> str:
         ) from error
 
 
-@lru_cache(maxsize=16)
-def _load(path: Path, _stamp: int) -> Custom:
+@memo(64)
+def _read(given: Path | str, _changed_ns: int = 0) -> Custom:
+    """What a file holds, which is another one once it was changed, or tables as JSON."""
     from . import custom_schema
 
-    return _custom(custom_schema.read(path), path.name)
-
-
-@lru_cache(maxsize=64)
-def _of_tables(text: str) -> Custom:
-    from . import custom_schema
-
-    return _custom(custom_schema.checked(json.loads(text), _UNNAMED), _UNNAMED)
+    if isinstance(given, Path):
+        return _custom(custom_schema.read(given), given.name)
+    return _custom(custom_schema.checked(json.loads(given), _UNNAMED), _UNNAMED)
 
 
 def _custom(sheet: Any, origin: str) -> Custom:

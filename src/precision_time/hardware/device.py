@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from ..cache import Deriving
 from ..errors import ConfigError
 
 
@@ -72,7 +73,7 @@ class Fabric:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cluster:
+class Cluster(Deriving):
     """`num_nodes` equal nodes of `devices_per_node` devices of one type."""
 
     device: Device

@@ -7,12 +7,13 @@ import math
 import re
 import warnings
 from collections.abc import Mapping
-from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
+from ..cache import data, memo
 from ..errors import CatalogError, UnknownNameError
 from ..io import packaged_toml
+from ..lazy import LazyTable
 from ..plugins import loaded
 from ..units import GIBI, GIGA, MEBI, MEGA, TERA
 from .device import Device
@@ -58,7 +59,7 @@ def folded(name: str) -> str:
 
 def known_devices() -> tuple[Device, ...]:
     """Every device of the catalog, in the order of its file (vendor, then age)."""
-    return tuple(_devices().values())
+    return tuple(map(_devices().__getitem__, known_device_names()))
 
 
 def nearest_device(device: Device) -> Device:
@@ -79,8 +80,8 @@ def nearest_device(device: Device) -> Device:
         figures = sum(abs(math.log2(mine / theirs)) for mine, theirs in pairs) / len(pairs)
         return figures + 4.0 * (device.vendor != other.vendor) + 1.0 * (device.arch != other.arch)
 
-    listed = _devices().get(device.name)
-    return device if listed is device else min(known_devices(), key=distance)
+    listed = device.name in _file()["device"] and _devices()[device.name] is device
+    return device if listed else min(known_devices(), key=distance)
 
 
 def known_device_names() -> tuple[str, ...]:
@@ -99,7 +100,7 @@ def get_device(name: str) -> Device:
     Raises:
         UnknownNameError: No spelling of a known device.
     """
-    return _named(canonical_device(name))
+    return _devices()[canonical_device(name)]
 
 
 def catalog_name(device: Device) -> str | None:
@@ -160,11 +161,11 @@ def bridged_cards(device: Device) -> int:
     return int(_row(device).get("bridged", 0))
 
 
-@lru_cache(maxsize=4096)
+@memo(4096)
 def _resolve(name: str) -> tuple[str, str | None]:
     if name.lower().startswith("mixed:"):
         parts = [_resolve(part)[0] for part in name[len("mixed:") :].split("+")]
-        slowest = min(parts, key=lambda part: _named(part).peak_flops_per_s["fp32"])
+        slowest = min(parts, key=lambda part: _devices()[part].peak_flops_per_s["fp32"])
         return slowest, f"{name!r} priced as {slowest} throughout: a step waits for the slowest device"
     hit = _spelled(name)
     if hit is None and (slice_of := _slice(name)) is not None:
@@ -227,7 +228,6 @@ def _without_noise(name: str) -> str:
     return " ".join(words.split())
 
 
-@lru_cache(maxsize=1024)
 def _slice(name: str) -> tuple[str, int] | None:
     """Device and number of devices of a slice that is named by its size."""
     for entry in load_toml("aliases.toml")["slice"]:
@@ -244,7 +244,7 @@ def _offered() -> tuple[str, ...]:
     return (*_file()["device"], *aliases["alias"], *aliases["ambiguous"], *hosts)
 
 
-@lru_cache(maxsize=1)
+@data
 def _spellings() -> Mapping[str, tuple[str, str | None]]:
     """Folded spelling -> (canonical name, assumption)."""
     rows = _file()["device"]
@@ -270,7 +270,7 @@ def variants_of(device: Device) -> tuple[str, ...]:
     return tuple(f"{device.name}-{size}GB" for size in _row(device).get("variants_gib", ()))
 
 
-@lru_cache(maxsize=1)
+@data
 def _file() -> Mapping[str, Any]:
     """The tables of both files; a device of the second one is a row of figures and names its family."""
     data = load_toml("devices.toml")
@@ -318,20 +318,16 @@ def _figures(cells: Mapping[str, str]) -> dict[str, Any]:
     return {**figures, "release_year": int(figures["release_year"])}
 
 
-@lru_cache(maxsize=1)
+@data
 def _devices() -> Mapping[str, Device]:
-    return {name: _named(name) for name in _file()["device"]}
-
-
-@lru_cache(maxsize=1024)
-def _named(name: str) -> Device:
-    """The device of a canonical name, which ends in the size of its memory where that is not the usual."""
-    data = _file()
-    row = data["device"].get(name)
-    if row is not None:
-        return _device(name, row, data)
-    stem, _, memory = name.rpartition("-")
-    return _device(name, {**data["device"][stem], "memory_gib": int(memory.removesuffix("GB"))}, data)
+    """By canonical names, which end in the size of the memory where that is not the usual."""
+    file = _file()
+    sizes = {
+        f"{name}-{size}GB": {**row, "memory_gib": size}
+        for name, row in file["device"].items()
+        for size in row.get("variants_gib", ())
+    }
+    return LazyTable({**sizes, **file["device"]}, lambda name, row: _device(name, row, file))
 
 
 def _row(device: Device) -> Mapping[str, Any]:

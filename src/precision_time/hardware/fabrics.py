@@ -6,9 +6,9 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
+from ..cache import data
 from ..errors import ConfigError
 from .device import Fabric
 from .device_table import load_toml
@@ -43,7 +43,6 @@ class StatedFabric:
         return fabric, note
 
 
-@lru_cache(maxsize=1024)
 def split_network(spelling: str) -> tuple[str, StatedFabric]:
     """A spelling of a network without what it says of the wiring, and that.
 
@@ -125,7 +124,6 @@ def torus_fabric(node_type: str, devices: float, stated: tuple[int, ...] = ()) -
     return Fabric(topology=f"torus-{len(dims)}d", torus=dims, wraps=wraps)
 
 
-@lru_cache(maxsize=1024)
 def slice_shape(node_type: str, devices: int) -> tuple[int, ...]:
     """Dimensions of the most compact slice of so many devices, shortest first.
 
@@ -155,6 +153,6 @@ def _factorized(number: int, parts: int, least: int = 1) -> Iterator[tuple[int, 
                 yield (factor, *rest)
 
 
-@lru_cache(maxsize=1)
+@data
 def _file() -> Mapping[str, Any]:
     return load_toml("fabrics.toml")

@@ -9,9 +9,9 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
+from ..cache import data
 from ..units import GIGA
 from .device import Device, Link
 from .device_table import bridged_cards, is_host_staged, load_toml
@@ -194,7 +194,6 @@ def _pcie_generation(device: Device) -> int:
     return min(max(reached, default=_OLDEST_PCIE), _NEWEST_SLOT)
 
 
-@lru_cache(maxsize=1024)
 def _network(spelling: str, fallback: str) -> Network:
     data = _file()
     exact = data["network_exact"].get(spelling)
@@ -372,6 +371,6 @@ def _starts(known: str, spelling: str) -> bool:
     return shared >= 40 and known[:shared] == spelling[:shared]
 
 
-@lru_cache(maxsize=1)
+@data
 def _file() -> Mapping[str, Any]:
     return load_toml("links.toml")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
+from ..cache import data
 from ..errors import UnknownNameError
 from ..lazy import LazyTable
 from .device import Device, Fabric
@@ -71,10 +71,19 @@ def find_node_type(
         device: Only node types with devices of its architecture are taken.
         devices_per_node: Only node types with that many are taken.
     """
+    named = (_nodes()[name] for name in _named(system))
+    return next((node for node in named if _holds(node, device, devices_per_node)), None)
+
+
+def _named(system: str) -> Iterator[str]:
+    """The node types that a description names: by a spelling of its own, then by patterns."""
+    if system in _nodes():
+        yield system
     exact = _spellings().get(folded(system).removeprefix(_STANDARD))
+    if exact is not None:
+        yield exact
     words = system.lower()
-    named = ([exact] if exact else []) + [name for name, pattern in _patterns() if pattern.search(words)]
-    return next((_nodes()[n] for n in named if _holds(_nodes()[n], device, devices_per_node)), None)
+    yield from (name for name, pattern in _patterns() if pattern.search(words))
 
 
 def _holds(node: NodeType, device: Device | None, devices_per_node: float) -> bool:
@@ -106,12 +115,12 @@ def known_node_types() -> tuple[NodeType, ...]:
     return tuple(_nodes().values())
 
 
-@lru_cache(maxsize=1)
+@data
 def _file() -> Mapping[str, Any]:
     return load_toml("nodes.toml")
 
 
-@lru_cache(maxsize=1)
+@data
 def _nodes() -> Mapping[str, NodeType]:
     return LazyTable(_file()["node"], _node)
 
@@ -122,7 +131,7 @@ def _node(name: str, row: Mapping[str, Any]) -> NodeType:
     return NodeType(name=name, fabric=fabric, fabric_source=fabric_source, **given)
 
 
-@lru_cache(maxsize=1)
+@data
 def _spellings() -> Mapping[str, str]:
     table = {folded(name): name for name in _nodes()}
     for name, row in _file()["node"].items():
@@ -131,7 +140,7 @@ def _spellings() -> Mapping[str, str]:
     return table
 
 
-@lru_cache(maxsize=1)
+@data
 def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
     rows = _file()["node"].items()
     return tuple((name, re.compile(row["match"])) for name, row in rows if "match" in row)

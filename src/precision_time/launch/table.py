@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal
 
+from ..cache import data
 from ..io import packaged_toml
 from .facts import PLAIN, Facts
 
@@ -129,7 +129,7 @@ def _holds(wanted: Any, value: Any) -> bool:
     return bool(value == wanted)
 
 
-@cache
+@data
 def launcher_of(name: str) -> Launcher:
     """The table of a launcher of `LAUNCHERS`."""
     table = dict(packaged_toml(__package__, f"data/{name}.toml"))

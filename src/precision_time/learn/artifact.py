@@ -13,7 +13,6 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 
 from .. import __version__
 from ..array_file import mapped, packed, unpacked
+from ..cache import data, memo
 from ..corpus.measurement import Measurement
 from ..cost.stacks import Stack
 from ..errors import NotFittedError
@@ -141,12 +141,12 @@ def chosen_predictor(folder: Path | str | None) -> TrainedPredictor:
     return _kept(Path(named), Path.cwd(), changed_ns)
 
 
-@lru_cache(maxsize=4)
+@memo(4)
 def _kept(folder: Path, *_: Any) -> TrainedPredictor:
     return load_predictor(folder)
 
 
-@lru_cache(maxsize=1)
+@data
 def shipped_predictor() -> TrainedPredictor:
     """The predictor that ships with the package."""
     with resources.as_file(resources.files(__package__).joinpath("data")) as folder:

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Same
+from ..cache import derived, memo
 from ..cost.job import Jobs, TimingScope
 from ..cost.roofline import KIND, WIDTHS, peak_flops_per_s
 from ..cost.stacks import Stack, kind_names, kind_of_stack, suite_names
@@ -77,7 +76,7 @@ def group_features(group: Jobs, costs: StepCosts) -> tuple[tuple[str, ...], Floa
     parts = (
         _workload_features(group.workload.graph, group.workload.family),
         _policy_features(group.precision, matmul),
-        _cluster_features(Same(group.cluster), matmul),
+        _cluster_features(group.cluster, matmul),
         of_layout,
         _stack_features(group.stack, group.scope),
     )
@@ -147,7 +146,7 @@ def _fact_features(costs: StepCosts) -> dict[str, Floats]:
     }
 
 
-@lru_cache(maxsize=512)
+@derived
 def _workload_features(graph: OpGraph, family: str) -> _Named:
     features = {
         "log_params": float(_log(graph.params)),
@@ -159,7 +158,7 @@ def _workload_features(graph: OpGraph, family: str) -> _Named:
     return _Named.of(features | {f"family.{name}": float(family == name) for name in FAMILIES})
 
 
-@lru_cache(maxsize=512)
+@derived
 def _policy_features(policy: PrecisionPolicy, matmul: DType) -> _Named:
     # By width, as shares of rates are: fp16 and bf16 are the same work on units that have both.
     features = {f"matmul.{kind}": float(KIND[matmul] == kind) for kind in WIDTHS}
@@ -176,9 +175,8 @@ def _policy_features(policy: PrecisionPolicy, matmul: DType) -> _Named:
     )
 
 
-@lru_cache(maxsize=512)
-def _cluster_features(cluster_key: Same, matmul: DType) -> _Named:
-    cluster: Cluster = cluster_key.value
+@derived
+def _cluster_features(cluster: Cluster, matmul: DType) -> _Named:
     device = cluster.device
     peak = peak_flops_per_s(device, matmul)
     features = {
@@ -225,7 +223,7 @@ def _layout_features(layout: Layout) -> _Named:
     return _Named(names=(*_LOG_DEGREES, *values), values=found)
 
 
-@lru_cache(maxsize=512)
+@memo(512)
 def _stack_features(stack: Stack, scope: TimingScope) -> _Named:
     kind = kind_of_stack(stack.profile)
     features = {f"stack.{name}": float(kind == name) for name in kind_names()}

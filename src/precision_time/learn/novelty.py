@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Floats, Indices, Ints, Same
+from ..cache import Deriving, data, derived, memo
 from ..io import packaged_toml
 from .features import INDICATORS
 
@@ -98,9 +98,9 @@ class PositionIndex:
         return found, by_kind, np.square(weights) @ by_kind
 
 
-@lru_cache(maxsize=16)
+@memo(16)
 def _index_of(positions: Same, names: tuple[str, ...]) -> PositionIndex:
-    """The index of positions (P, dims) whose columns are those of `names`."""
+    """The index of positions (P, dims) whose columns are those of `names`; a predictor's sets share one."""
     points: Positions = positions.value
     starts = _columns(names)[2]
     parts, which = [], []
@@ -116,10 +116,12 @@ def _index_of(positions: Same, names: tuple[str, ...]) -> PositionIndex:
     )
 
 
-@lru_cache(maxsize=16)
-def _always_indicated(positions: Same, names: tuple[str, ...]) -> tuple[tuple[int, Indices, float], ...]:
+@derived
+def _always_indicated(
+    training: TrainingSet, names: tuple[str, ...]
+) -> tuple[tuple[int, Indices, float], ...]:
     """The indicators of which every position (P, dims) has one: their kind, columns and squared step."""
-    points: Positions = positions.value
+    points = training.positions
     used, units, starts = _columns(names)
     found = []
     for prefix in INDICATORS:
@@ -130,16 +132,16 @@ def _always_indicated(positions: Same, names: tuple[str, ...]) -> tuple[tuple[in
     return tuple(found)
 
 
-@lru_cache(maxsize=16)
-def _indicated(positions: Same, names: tuple[str, ...]) -> frozenset[str]:
+@derived
+def _indicated(training: TrainingSet, names: tuple[str, ...]) -> frozenset[str]:
     """The columns that are not 0 in all positions (P, dims)."""
-    points: Positions = positions.value
+    points = training.positions
     used = _columns(names)[0]
     return frozenset(names[column] for column in used[points.any(axis=0)])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrainingSet:
+class TrainingSet(Deriving):
     """The distinct positions of the runs that a predictor was trained on."""
 
     positions: Positions
@@ -169,7 +171,7 @@ class TrainingSet:
 
     def has(self, column: str, names: tuple[str, ...]) -> bool:
         """Whether a measured run has an indicator, a stack or a family, among the columns `names`."""
-        return column in _indicated(Same(self.positions), names)
+        return column in _indicated(self, names)
 
     def _novelty(self, point: Positions, names: tuple[str, ...]) -> Floats:
         index = _index_of(Same(self.positions), names)
@@ -177,7 +179,7 @@ class TrainingSet:
         total = squares.sum(axis=0)
         nearest = squares[:, np.flatnonzero(total <= total.min() + _EQUAL)[0]]
         # An indicator without a column is as far away as one with a column that no run has.
-        for kind, columns, square in _always_indicated(Same(self.positions), names):
+        for kind, columns, square in _always_indicated(self, names):
             if not point[columns].any():
                 nearest[kind] += square
         distances: Floats = np.sqrt(nearest)
@@ -226,12 +228,12 @@ def _distinct(points: Positions) -> tuple[Positions, Indices]:
     return points[first], which.reshape(-1).astype(np.intp)
 
 
-@lru_cache(maxsize=8)
+@data
 def _mixing(dims: int) -> NDArray[np.int64]:
     return np.random.default_rng(0).integers(-(1 << 62), 1 << 62, size=dims)
 
 
-@lru_cache(maxsize=8)
+@memo(8)
 def _columns(names: tuple[str, ...]) -> tuple[Indices, Floats, Ints]:
     """Features that positions are made of, their units, and where each kind begins among them."""
     used: list[int] = []

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Ints
+from ..cache import memo
 from ..corpus.jobs import UnsupportedRow, job_of
 from ..corpus.measurement import Measurement
 from ..corpus.splits import configuration_groups, joined_groups
@@ -151,7 +151,7 @@ class JobTable:
         return np.concatenate([values, values[whose]])
 
 
-@lru_cache(maxsize=16)
+@memo(16)
 def _positions(found: tuple[str, ...], trained: tuple[str, ...]) -> NDArray[np.intp]:
     """Where the trained columns are among those found."""
     missing = [name for name in trained if name not in found]
@@ -298,7 +298,7 @@ def proxy_of(job: Job) -> Job:
     return replace(job, cluster=cluster, stragglers=True)
 
 
-@lru_cache(maxsize=1024)
+@memo(1024)
 def with_halves(batches: tuple[tuple[float, float], ...]) -> tuple[tuple[tuple[float, float], ...], Ints]:
     """Micro batches followed by their halves, quarters ... as long as those are whole, each once.
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
+from ..cache import derived
 from ..workload.graph import EXPERT_PRODUCT, Node, OpClass, OpGraph
 
 _QUERY_AND_PAIR = 2
@@ -27,7 +27,7 @@ class ModelShape:
     """Tokens per sample."""
 
 
-@lru_cache(maxsize=512)
+@derived
 def model_shape(graph: OpGraph) -> ModelShape:
     """The counts of a graph.
 

@@ -9,9 +9,9 @@ Reference: PyTorch 2.13, `ATen/autocast_mode.h` and docs/source/amp.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Literal
 
+from ..cache import data
 from ..io import packaged_toml
 
 AutocastClass = Literal["lower", "fp32", "promote", "same"]
@@ -37,7 +37,7 @@ def autocast_class(op: str) -> AutocastClass:
     return _classes().get(op.rpartition("::")[2].partition(".")[0], "same")
 
 
-@lru_cache(maxsize=1)
+@data
 def _classes() -> Mapping[str, AutocastClass]:
     data = packaged_toml(__package__, "data/autocast.toml")
     return {

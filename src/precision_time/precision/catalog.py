@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ..cache import data
 from ..errors import ConfigError, UnknownNameError
 from ..io import packaged_toml
 from .policy import DType, PrecisionPolicy
@@ -166,7 +166,7 @@ def _folded(spelling: str) -> str:
     return _SEPARATORS.sub("", spelling.strip().lower())
 
 
-@lru_cache(maxsize=1)
+@data
 def _spellings() -> Mapping[str, PrecisionChoice]:
     table = {}
     aliases = _toml("aliases.toml")
@@ -189,7 +189,7 @@ def _offered() -> tuple[str, ...]:
     return (*_policies(), *spelled, *aliases["variant"], *aliases["ambiguous"])
 
 
-@lru_cache(maxsize=128)
+@data
 def _policy(name: str, variant: str | None) -> PrecisionPolicy:
     row = dict(_policies()[name])
     variants = row.pop("variant", {})
@@ -209,7 +209,7 @@ def _policy(name: str, variant: str | None) -> PrecisionPolicy:
     )
 
 
-@lru_cache(maxsize=1)
+@data
 def _policies() -> Mapping[str, Mapping[str, Any]]:
     policies: Mapping[str, Mapping[str, Any]] = _toml("policies.toml")["policy"]
     return policies

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..arrays import Bools, Floats, Ints
+from ..cache import Deriving
 
 PHASES = ("forward", "backward")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class LoweredStep:
+class LoweredStep(Deriving):
     """Forward and backward kernels of one micro batch under one precision policy.
 
     All columns have length N (kernels in execution order, forward first, then backward). Figures

@@ -12,11 +12,10 @@ Reference: the CUDA autocast lists of PyTorch 2.13 (`ATen/autocast_mode.h`, data
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 
 from ..arrays import Bools, Floats, Ints
+from ..cache import memo
 from ..workload.graph import OpClass, OpGraph
 from .lowered import LoweredStep
 from .nodes import DTYPES, IS_PRODUCT, OP_CLASSES, NodeColumns
@@ -50,7 +49,7 @@ def lower(graph: OpGraph, policy: PrecisionPolicy, arch: str | None = None) -> L
     return _lower(graph, policy, policy.narrow is not None and writes_copies(policy, arch))
 
 
-@lru_cache(maxsize=512)
+@memo(512)
 def _lower(graph: OpGraph, policy: PrecisionPolicy, copies: bool) -> LoweredStep:
     nodes = columns_under(graph, policy)
     quantized = narrow_products(nodes, policy) & ~nodes.wide

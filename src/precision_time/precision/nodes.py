@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from operator import attrgetter
 
 import numpy as np
 
 from ..arrays import Bools, Floats, Ints
+from ..cache import derived
 from ..forks import cached_property
 from ..workload.blocks import split_ends
 from ..workload.graph import EXPERT_PRODUCT, PRODUCT_CLASSES, Node, OpClass, OpGraph
@@ -199,7 +199,7 @@ class NodeColumns:
         return np.array(shares)
 
 
-@lru_cache(maxsize=256)
+@derived
 def columns_of(graph: OpGraph, ends: tuple[int, int] = (0, 0)) -> NodeColumns:
     """The operators of a graph, with `ends` layers at the start and at the end as blocks of their own."""
     nodes, wide = split_ends(graph.nodes, ends)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -122,7 +121,6 @@ def policy_of(stated: Mapping[str, Any]) -> PrecisionPolicy:
     return _policy_of(json.dumps(stated))  # in the order given: of patterns the last one holds
 
 
-@lru_cache(maxsize=128)
 def _policy_of(text: str) -> PrecisionPolicy:
     fields = PolicyFields.model_validate_json(text)
     base = get_policy(fields.base or _START)

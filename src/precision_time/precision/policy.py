@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ..cache import Deriving
 from ..io import packaged_toml
 
 
@@ -54,7 +55,7 @@ class LayerRule:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PrecisionPolicy:
+class PrecisionPolicy(Deriving):
     """Types of every part of a training step under one precision setting."""
 
     name: str

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from ..arrays import Bools
+from ..cache import derived
 from ..errors import UnknownNameError
 from ..io import packaged_toml
 from ..workload.graph import OpClass, OpGraph
@@ -117,7 +117,6 @@ def narrow_products(nodes: NodeColumns, policy: PrecisionPolicy) -> Bools:
     return narrow
 
 
-@lru_cache(maxsize=512)
 def gathered_bytes(graph: OpGraph, policy: PrecisionPolicy) -> float:
     """Bytes of all parameters on the wire of one all-gather (FSDP, ZeRO, distributed optimizer).
 
@@ -134,7 +133,6 @@ def gathered_bytes(graph: OpGraph, policy: PrecisionPolicy) -> float:
     return total - weights * (policy.gathered.num_bytes - recipe_of(policy).weight_bytes(policy.gather))
 
 
-@lru_cache(maxsize=512)
 def amax_exchange(step: LoweredStep, policy: PrecisionPolicy) -> AmaxExchange:
     """How often maxima are all-reduced, and how much each time.
 
@@ -155,6 +153,7 @@ def amax_exchange(step: LoweredStep, policy: PrecisionPolicy) -> AmaxExchange:
     return AmaxExchange(per_micro_batch=0.0, per_step=0.0, bytes_each=0.0)
 
 
+@derived
 def amax_tensors(step: LoweredStep) -> float:
     """Tensors with a scale of their own: input, weight and gradient of every narrow product."""
     narrow = np.array([dtype in NARROW for dtype in DTYPES])[step.dtype]

@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import groupby
 
 import numpy as np
 
 from ..arrays import Bools, Ints
+from ..cache import derived
 from ..workload.blocks import runs_of, split_runs
 from ..workload.graph import Node, OpGraph
 from .autocast import autocast_class
@@ -50,7 +50,6 @@ def operator_names(nodes: Sequence[Node]) -> list[tuple[str, ...]]:
     return found
 
 
-@lru_cache(maxsize=256)
 def _compiled(pattern: str) -> re.Pattern[str]:
     """What a pattern matches: `*` is anything, `2-5` a range of layers; what it names holds all below it."""
     first, *rest = (_literal(part) for part in re.split(r"\*+", pattern))
@@ -87,7 +86,7 @@ def rules_of(graph: OpGraph, layers: tuple[LayerRule, ...]) -> list[list[tuple[i
     return [list(rules) for rules in _rules_of(graph, tuple(rule.pattern for rule in layers))]
 
 
-@lru_cache(maxsize=128)
+@derived
 def _rules_of(graph: OpGraph, patterns: tuple[str, ...]) -> tuple[tuple[tuple[int, ...], ...], ...]:
     names = operator_names(graph.nodes)
     found: list[tuple[tuple[int, ...], ...]] = []
@@ -120,7 +119,7 @@ def columns_under(graph: OpGraph, policy: PrecisionPolicy) -> NodeColumns:
     return _ruled_columns(graph, policy.wide_layers, policy.layers)[0]
 
 
-@lru_cache(maxsize=128)
+@derived
 def _ruled_columns(
     graph: OpGraph, ends: tuple[int, int], layers: tuple[LayerRule, ...]
 ) -> tuple[NodeColumns, tuple[int, ...]]:
@@ -194,7 +193,6 @@ def numbered_names(nodes: Sequence[Node]) -> list[str]:
     return names
 
 
-@lru_cache(maxsize=128)
 def saved_widths(graph: OpGraph, policy: PrecisionPolicy) -> tuple[float, ...]:
     """Bytes per element that each operator keeps under a policy with rules, the mean of its layers."""
     nodes, sources = columns_under(graph, policy), tuple(range(len(graph.nodes)))
@@ -207,7 +205,6 @@ def saved_widths(graph: OpGraph, policy: PrecisionPolicy) -> tuple[float, ...]:
     return tuple(total / np.bincount(sources, weights=nodes.repeat, minlength=len(graph.nodes)))
 
 
-@lru_cache(maxsize=128)
 def layers_of_pattern(graph: OpGraph, pattern: str) -> int:
     """How many operators, those of every layer counted, a pattern matches."""
     rules = _rules_of(graph, (pattern,))

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from ..arrays import Same
+from ..cache import derived
 from ..errors import ConfigError
 from ..hardware.device import Device
 from ..io import packaged_toml
@@ -36,7 +36,7 @@ def on_device(policy: PrecisionPolicy, device: Device) -> PrecisionPolicy:
     return _on_device(policy, Same(device))
 
 
-@lru_cache(maxsize=4096)
+@derived
 def _on_device(policy: PrecisionPolicy, key: Same) -> PrecisionPolicy:
     def runs(dtype: DType) -> DType:
         return dtype if dtype in NARROW else computed_as(key.value, dtype)
@@ -75,7 +75,7 @@ def as_bf16(runs: PrecisionPolicy, device: Device) -> PrecisionPolicy:
     return _as_bf16(runs, Same(device))
 
 
-@lru_cache(maxsize=4096)
+@derived
 def _as_bf16(runs: PrecisionPolicy, key: Same) -> PrecisionPolicy:
     narrow: dict[str, Any] = {
         item.name: DType.BF16 for item in fields(runs) if getattr(runs, item.name) is DType.FP16

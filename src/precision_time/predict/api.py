@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..barrier import check_may_read
+from ..cache import memo
 from ..cost.job import Jobs
 from ..diagnostics import OWN_PREDICTOR, Diagnostic, Severity
 from ..errors import PrecisionTimeError
@@ -231,7 +231,7 @@ def _calibration(given: Any, predictor: TrainedPredictor) -> Calibration | None:
     return _calibration_of(path, path.stat().st_mtime_ns, predictor)
 
 
-@lru_cache(maxsize=16)
+@memo(16)
 def _calibration_of(path: Path, changed_ns: int, predictor: TrainedPredictor) -> Calibration | None:
     """Of a calibration, or of a file of measured steps."""
     del changed_ns

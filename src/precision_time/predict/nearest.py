@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
+from ..cache import memo
 from ..corpus.measurement import Measurement
 from ..corpus.store import corpus_store
 from ..learn.artifact import TrainedPredictor
@@ -51,6 +50,6 @@ def nearest_measurements(table: JobTable, predictor: TrainedPredictor) -> tuple[
     return tuple(shown.values())
 
 
-@lru_cache(maxsize=4096)
+@memo(1024)
 def _measured_run(row_id: int) -> Measurement:
     return corpus_store().get(row_id)

@@ -6,12 +6,12 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..cache import data
 from ..errors import ConfigError, UnknownNameError
 from ..io import packaged_toml
 from ..workload.families.tables import dataset_table, normalize
@@ -70,7 +70,6 @@ def type_of_workload(workload: Workload) -> str:
     return type_of(workload.dataset, workload.task, workload.graph.image_size)
 
 
-@cache
 def type_of(dataset: str, task: str, image_size: int | None = None) -> str:
     """The dataset type of a dataset, or else of a task; `OTHER` if no pattern matches.
 
@@ -137,7 +136,7 @@ def dataset_distance(first: DatasetFacts, second: DatasetFacts) -> float:
     return float(np.linalg.norm((first.position - second.position) / _deviations()))
 
 
-@cache
+@data
 def _deviations() -> NDArray[np.float64]:
     deviations: NDArray[np.float64] = np.std([facts.position for facts in _facts().values()], axis=0)
     return deviations
@@ -147,7 +146,7 @@ def _file() -> Mapping[str, Any]:
     return packaged_toml(__package__, "data/dataset_types.toml")
 
 
-@cache
+@data
 def _facts() -> Mapping[str, DatasetFacts]:
     modalities = {row["example"]: row["modality"] for row in _file()["type"].values()}
     found = {}
@@ -166,7 +165,7 @@ def _facts() -> Mapping[str, DatasetFacts]:
     return found
 
 
-@cache
+@data
 def dataset_types() -> Mapping[str, DatasetType]:
     """Every type by name, in the order in which they are tried."""
     return {

@@ -6,11 +6,11 @@ import importlib.util
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ..barrier import is_data_only
+from ..cache import memo
 from ..cost.constants import constants
 from ..cost.input import SYNTHETIC
 from ..cost.job import Job
@@ -209,7 +209,7 @@ def cluster_of(request: RequestFields, found: Diagnostics) -> Cluster:
         if isinstance(given, Cluster):
             return given
         found.assume("inventory", *given.notes)
-        return given.cluster() if given.custom else _inventory_cluster(given)
+        return given.cluster() if given.custom else _kept_cluster(given)
     custom: Path | Mapping[str, Any] | None = request.custom or _measured_hardware(request)
     if device is None and request.node_type is None and custom is not None and request.custom is None:
         device = next(iter(load_custom(custom).devices.values())).name
@@ -225,10 +225,10 @@ def cluster_of(request: RequestFields, found: Diagnostics) -> Cluster:
         gpus = devices_in_name(device) or gpus
     links = (request.intra_node, request.inter_node, request.network)
     named = (device, gpus, request.nodes, request.node_type, *links)
-    if isinstance(custom, Mapping):
-        cluster = _described_cluster(tables_text(custom), *named)
+    if isinstance(custom, Path):
+        cluster = _cluster(custom, *named)  # the file may change
     else:
-        cluster = _catalog_cluster(None, *named) if custom is None else _cluster(custom, *named)
+        cluster = _kept_cluster(None if custom is None else tables_text(custom), *named)
     if cluster.num_nodes == 1 and (stated := request.network or request.inter_node) and stated != "none":
         found.warn("network", f"The network {stated!r} is not used: the devices are on one node.")
     return cluster
@@ -244,11 +244,6 @@ def _measured_hardware(request: RequestFields) -> Path | None:
     named = [name for name in (request.device, request.node_type) if name is not None]
     known = own.devices and (not named or any(own.find_device(n) or own.find_node_type(n) for n in named))
     return beside if known else None
-
-
-@lru_cache(maxsize=256)
-def _inventory_cluster(given: ClusterResources) -> Cluster:
-    return given.cluster()
 
 
 def _cluster(
@@ -273,14 +268,17 @@ def _cluster(
     )
 
 
-_catalog_cluster = lru_cache(maxsize=8192)(_cluster)
-"""One object per cluster, so that what is worked out for it is kept; custom files may change."""
+@memo(1024)
+def _kept_cluster(given: ClusterResources | str | None, *named: Any) -> Cluster:
+    """One object per cluster, so that what is worked out for it is kept.
 
-
-@lru_cache(maxsize=1024)
-def _described_cluster(tables: str, *named: Any) -> Cluster:
-    """The same of hardware that came with the request, as JSON."""
-    return _cluster(json.loads(tables), *named)
+    Args:
+        given: A whole inventory, or the hardware that came with the request, as JSON; None for the catalog.
+        named: The other arguments of `_cluster`.
+    """
+    if isinstance(given, ClusterResources):
+        return given.cluster()
+    return _cluster(None if given is None else json.loads(given), *named)
 
 
 def precision_of(

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from functools import lru_cache
 
+from ..cache import data
 from ..cost.job import Jobs
 from ..cost.step import StepCosts, price
 from ..cost.terms import EXPOSED_TERMS, TERMS, StepTerm, TermGroup
@@ -57,6 +57,6 @@ class TermSuite:
         assert term.name.removesuffix("_s").replace("_", " ") in self.glossary
 
 
-@lru_cache(maxsize=1)
+@data
 def _costs() -> StepCosts:
     return price(Jobs.at(Request.of({"model": DECODER, **_QUESTION}).resolve()))

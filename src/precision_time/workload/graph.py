@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
+from ..cache import Deriving
 from ..errors import CaptureError
 
 GRAPH_SCHEMA_VERSION = 1
@@ -120,7 +121,7 @@ class Node:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OpGraph:
+class OpGraph(Deriving):
     """Operators of one forward pass in execution order, and what they do not say themselves."""
 
     name: str

@@ -12,11 +12,11 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 from math import isnan
 from pathlib import Path
 from typing import Any
 
+from ..cache import data
 from ..errors import CaptureError, UnknownNameError, shown
 from ..io import read_input
 from .families.registry import family_builder
@@ -321,6 +321,6 @@ def _checked(config: Any, label: str) -> Mapping[str, Any]:
     return config
 
 
-@cache
+@data
 def _table() -> Mapping[str, Any]:
     return read_toml("hf_architectures.toml")

@@ -8,8 +8,8 @@ per prompt, no critic); Hinton et al. 2015 (distillation from a teacher's forwar
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
+from ..cache import derived
 from .graph import Node, OpClass, OpGraph
 from .roles import heads_of, is_vocabulary_head
 
@@ -47,7 +47,7 @@ class Method:
     generation: Generation | None = None
 
 
-@lru_cache(maxsize=64)
+@derived
 def with_scalar_head(graph: OpGraph) -> OpGraph:
     """`graph` with one number per token in the place of the vocabulary: a reward model, a critic."""
     heads = {index for index in heads_of(graph) if is_vocabulary_head(graph, index)}
@@ -97,7 +97,7 @@ def can_generate(graph: OpGraph) -> bool:
     )
 
 
-@lru_cache(maxsize=64)
+@derived
 def one_token(graph: OpGraph, context: int) -> OpGraph:
     """The forward pass of one token behind `context` others, whose keys and values are in a cache."""
     length = float(graph.seq_len or 1)

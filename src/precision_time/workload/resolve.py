@@ -11,10 +11,10 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..cache import data, memo
 from ..errors import ConfigError, UnknownNameError, shown
 from .families.registry import family_builder
 from .families.sizes import check_size_names, choose_sizes
@@ -150,7 +150,7 @@ class _Training(NamedTuple):
     adapter: Adapter | None
 
 
-@lru_cache(maxsize=4096)
+@memo(512)
 def _load(
     model: str, seq_len: int | None, image_size: int | None, sizes_json: str, training: _Training
 ) -> Workload:
@@ -289,12 +289,12 @@ def _is_known(name: str) -> bool:
     return _zoo_name(name) is not None or name in unsupported_table()
 
 
-@lru_cache(maxsize=4096)
+@memo(4096)
 def _respelled(name: str) -> str | None:
     return respelled(name, lambda spelling: _spellings().get(squashed(spelling)))
 
 
-@cache
+@data
 def _spellings() -> Mapping[str, str]:
     """Every known model by the spelling of its names without separators."""
     exact = [(name, name) for name in (*model_table_names(), *_zoo_names())]
@@ -354,7 +354,7 @@ def _from_entry(entry: ModelEntry, sizes: Mapping[str, Any], training: _Training
     )
 
 
-@lru_cache(maxsize=1024)
+@memo(512)
 def _build(builder: str, name: str, config: Any) -> OpGraph:
     return family_builder(builder).build(name, config)
 
@@ -379,7 +379,7 @@ def _zoo_name(name: str) -> str | None:
     return _zoo_names().get(name) or _zoo_names().get(name.split(".", maxsplit=1)[0])
 
 
-@cache
+@data
 def _zoo_names() -> Mapping[str, str]:
     from .zoo import zoo_index
 
@@ -480,7 +480,7 @@ def is_refused(model: str) -> bool:
     return bool(met) and "captured" not in met and "/" not in model
 
 
-@lru_cache(maxsize=256)
+@memo(256)
 def _nearest(name: str) -> tuple[str, tuple[str, ...]]:
     """The kind of an unknown name and the known names nearest to it: one name stands in many rows."""
     meant, spelled = _names_and_meanings()
@@ -488,7 +488,7 @@ def _nearest(name: str) -> tuple[str, tuple[str, ...]]:
     return kind, tuple(spelled[found] for found in nearest)
 
 
-@cache
+@data
 def _names_and_meanings() -> tuple[dict[str, str], dict[str, str]]:
     """What every normalized name stands for, and how it is spelled."""
     meant = {normalize(name): normalize(alias_table().get(normalize(name), name)) for name in model_names()}
@@ -502,7 +502,7 @@ def _zoo_samples(entry: ZooEntry, dataset: str, seq_len: int | None) -> int | No
     return samples_of(dataset, seq_len)
 
 
-@cache
+@data
 def known_models() -> tuple[ModelInfo, ...]:
     """Every model that resolves by name: parametric ones first, then the captured zoo."""
     from .zoo import zoo_index
@@ -553,7 +553,7 @@ def search_models(words: str) -> tuple[ModelInfo, ...]:
     return tuple(info for info in known_models() if normalize(info.name) in near)
 
 
-@cache
+@data
 def model_names() -> tuple[str, ...]:
     """Every name and alias that resolves, canonical ones first."""
     names = [entry.name for entry in model_table().values()]

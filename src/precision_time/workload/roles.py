@@ -6,8 +6,8 @@ Read off the edges of the graph, so that parametric models, captured ones and mo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
 
+from ..cache import derived
 from .graph import EXPERT_PRODUCT, PRODUCT_CLASSES, Node, OpClass, OpGraph
 
 ROLES = ("q", "k", "v", "o", "gate", "up", "down")
@@ -58,7 +58,7 @@ def consumers_of(nodes: Sequence[Node]) -> list[list[int]]:
     return readers
 
 
-@lru_cache(maxsize=256)
+@derived
 def heads_of(graph: OpGraph) -> frozenset[int]:
     """Products behind which no other product with a weight stands: what a task adds to a network."""
     nodes, readers = graph.nodes, consumers_of(graph.nodes)
@@ -80,7 +80,7 @@ def is_vocabulary_head(graph: OpGraph, index: int) -> bool:
     return node.n > _CHOICE and node.n * node.k in tables
 
 
-@lru_cache(maxsize=256)
+@derived
 def roles_of(graph: OpGraph) -> Mapping[int, Mapping[str, float]]:
     """Columns of each linear layer by what they are for; fused projections have several parts.
 

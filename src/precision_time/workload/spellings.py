@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from difflib import SequenceMatcher
-from functools import cache
 
+from ..cache import data
 from .families.tables import read_toml
 
 _SEPARATOR = re.compile(r"(?<!\d)[-_]|[-_](?!\d)")
@@ -62,7 +62,7 @@ def respelled(name: str, find: Callable[[str], str | None]) -> str | None:
     return meant
 
 
-@cache
+@data
 def _rewrites() -> tuple[tuple[re.Pattern[str], str], ...]:
     return tuple((re.compile(rule["from"]), rule["to"]) for rule in read_toml("aliases.toml")["rewrites"])
 

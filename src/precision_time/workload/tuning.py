@@ -14,9 +14,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import lru_cache
 from typing import Any
 
+from ..cache import derived
 from ..errors import ConfigError, shown
 from .blocks import split_ends
 from .builder import KEEPS_INPUT, KEEPS_OUTPUT
@@ -81,7 +81,7 @@ def target_roles(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-@lru_cache(maxsize=512)
+@derived
 def with_adapter(graph: OpGraph, adapter: Adapter, *, train_heads: bool = True) -> OpGraph:
     """`graph` with adapters beside its targeted linear layers and everything else frozen.
 
@@ -223,7 +223,7 @@ def _scaled_to_norm(
     return int(put("add", OpClass.ELEMENTWISE, (base, pair), in_elems=2.0 * wide, out_elems=wide))
 
 
-@lru_cache(maxsize=512)
+@derived
 def with_frozen(graph: OpGraph, patterns: tuple[str, ...]) -> OpGraph:
     """`graph` without gradients for the weights that `patterns` name.
 
@@ -259,7 +259,7 @@ def with_frozen(graph: OpGraph, patterns: tuple[str, ...]) -> OpGraph:
     return _settled(graph, list(nodes), trained, packed=graph.packed_params)
 
 
-@lru_cache(maxsize=64)
+@derived
 def without_training(graph: OpGraph) -> OpGraph:
     """The forward pass alone: no weight of `graph` is trained."""
     return _settled(graph, list(graph.nodes), [False] * len(graph.nodes), packed=graph.packed_params)

@@ -11,12 +11,12 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from importlib import resources
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from ..cache import data, memo
 from ..errors import CaptureError, ConfigError, UnknownNameError
 from ..lazy import LazyTable
 from .graph import OpGraph, graph_from_json
@@ -57,7 +57,7 @@ _REMEDY = "To fix: reinstall the package, or rebuild the file with scripts/build
 _ENTRY_FIELDS = frozenset(item.name for item in fields(ZooEntry))
 
 
-@lru_cache(maxsize=1)
+@data
 def zoo_index() -> Mapping[str, ZooEntry]:
     """Every name the zoo knows, aliases included.
 
@@ -67,7 +67,7 @@ def zoo_index() -> Mapping[str, ZooEntry]:
     return read_index(_shipped())
 
 
-@lru_cache(maxsize=512)
+@memo(512)
 def load_zoo_graph(name: str, image_size: int | None = None) -> OpGraph:
     """The graph of a known model, at its usual image size or the one given.
 
@@ -148,7 +148,7 @@ def open_archive(data: bytes) -> zipfile.ZipFile:
         raise CaptureError(f"The zoo is damaged ({error}). {_REMEDY}") from error
 
 
-@lru_cache(maxsize=1)
+@data
 def _shipped() -> zipfile.ZipFile:
     try:
         data = zoo_path().read_bytes()

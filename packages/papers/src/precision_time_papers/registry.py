@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache
 from importlib.util import find_spec
 from typing import cast
 
+from precision_time.cache import data
 from precision_time.errors import ConfigError, UnknownNameError, shown
 from precision_time.plugins import left_out, loaded
 
@@ -200,7 +200,7 @@ class _Predictors(Mapping[str, PredictorEntry]):
         return len(_BUILT_IN) + len(_of_plugins())
 
 
-@cache
+@data
 def _of_plugins() -> Mapping[str, PredictorEntry]:
     found: dict[str, PredictorEntry] = {}
     for plugin, given in loaded("predictors").items():

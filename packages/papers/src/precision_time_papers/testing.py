@@ -11,12 +11,12 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import lru_cache
 from itertools import product
 from typing import Any
 
 import numpy as np
 
+from precision_time.cache import data, memo
 from precision_time.corpus.measurement import Measurement
 from precision_time.cost.job import Job
 from precision_time.errors import ConfigError
@@ -56,9 +56,13 @@ class MadeUpRuns:
     asked: Ints
 
 
-@lru_cache(maxsize=1)
+@data
 def made_up_runs() -> MadeUpRuns:
     """Four models on two devices, alone and in groups, in single and mixed precision: 96 runs."""
+    return _made_up()
+
+
+def _made_up() -> MadeUpRuns:
     draw = np.random.default_rng(0)
     space = tuple(
         product(MODELS, ("V100-SXM2-16GB", "A100-SXM4-80GB"), (1, 4, 16), ("fp32", "fp16-mixed"), (4, 16))
@@ -169,7 +173,7 @@ class TablePredictorSuite(_EntrySuite):
     def test_fit_and_predict_leave_their_input_as_it_was(self, entry: PredictorEntry) -> None:
         """Predictors share one table: a column scaled in place would change all that come after."""
         _base_answer(entry)
-        _assert_equal(made_up_runs().table, made_up_runs.__wrapped__().table)
+        _assert_equal(made_up_runs().table, _made_up().table)
 
     def test_no_rows_are_refused(self, entry: PredictorEntry) -> None:
         """A fit to nothing is an error with a remedy; a predictor that learns nothing may ignore it."""
@@ -228,7 +232,7 @@ class SamplingPredictorSuite(_EntrySuite):
         refusal(ConfigError, fit, "To fix")
 
 
-@lru_cache(maxsize=64)
+@memo(64)
 def _base(entry: PredictorEntry) -> Fitted:
     runs = made_up_runs()
     return entry.estimator(OPTIONS).fit(runs.table, runs.fitted)

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from enum import StrEnum
-from functools import cache
 from typing import Any
 
+from precision_time.cache import data
 from precision_time.cost.constants import constants
 from precision_time.cost.optimizer import known_optimizers
 from precision_time.cost.stacks import known_stacks
@@ -71,7 +71,7 @@ def _matching(catalog: Catalog, search: str) -> list[Item]:
     return found
 
 
-@cache
+@data
 def _all(catalog: Catalog) -> tuple[tuple[str, Item], ...]:
     """Every entry with the text that is searched; not to be changed."""
     return tuple(("|".join(map(_squashed, names)), item) for names, item in _SOURCES[catalog]())

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from precision_time.cache import data
 from precision_time.errors import ConfigError, shown
 from precision_time.precision.catalog import is_policy_file
 from precision_time.request.request import Request
@@ -35,7 +35,7 @@ _LONGEST_TEXT, _MOST_FIELDS = 10_000, 500
 _MODELS = ("model", "reference", "teacher")
 
 
-@cache
+@data
 def job_fields() -> frozenset[str]:
     """Fields that a job may have, by their own names."""
     return frozenset(name for name, _ in request_fields()) - REFUSED.keys()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache
 from typing import Any, get_type_hints
 
 from fastapi import APIRouter, FastAPI
@@ -13,6 +12,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter
 
+from precision_time.cache import data
 from precision_time.planning.run.schema import RunOptions
 from precision_time.request.json_schema import job_file_schema
 from precision_time.request.schema import ALIASES
@@ -27,7 +27,7 @@ EXAMPLE_JOB: Mapping[str, Any] = {
 _COMPONENTS = "#/components/schemas/"
 
 
-@cache
+@data
 def job_schemas() -> Mapping[str, Any]:
     """The schemas of a job and of what its fields use, by name."""
     text = json.dumps(job_file_schema(run=RunOptions.model_fields, queue={})["$defs"])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import reduce
 from typing import TypeAlias
 
 import numpy as np
 
 from ...arrays import Floats, Number
+from ...cache import memo
 from ...errors import ConfigError
 from ..constants import constants
 
@@ -69,7 +70,7 @@ def min_time_s(lines: Lines, message_bytes: Number) -> Number:
     return np.where(size > 0, best, 0.0)
 
 
-@lru_cache(maxsize=512)
+@memo(512)
 def _stacked(lines: Lines) -> tuple[Floats, Floats, Floats] | None:
     """Start-up, slope and knee of every line as arrays, None where a line is an array itself."""
     pairs = [(np.asarray(line.startup_s), np.asarray(line.s_per_byte)) for line in lines]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from ...arrays import Number, where
+from ...cache import data
 from ..constants import constants
 from ..stacks import Stack, kind_of_stack
 
@@ -44,7 +44,7 @@ class FrameworkMemory:
         return where(split, self.split_loss_bytes, self.loss_bytes)
 
 
-@cache
+@data
 def _of_profile(profile: str) -> FrameworkMemory:
     tables: Mapping[str, Mapping[str, Any]] = constants("memory")["framework"]
     named = (profile, kind_of_stack(profile))

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import groupby
 from typing import TypeAlias
 
 import numpy as np
 
 from ...arrays import Number
+from ...cache import memo
 from ...precision.autocast import autocast_class
 from ...precision.policy import PrecisionPolicy
 from ...precision.rules import saved_widths
@@ -309,7 +309,7 @@ class ModelParts:
         )
 
 
-@lru_cache(maxsize=512)
+@memo(512)
 def model_parts(
     graph: OpGraph,
     policy: PrecisionPolicy,

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
 from itertools import accumulate, compress
 from typing import Any
 
 import numpy as np
 
 from ...arrays import Floats, Indices, Number, Same, flag_of, least, most, where
+from ...cache import memo
 from ...hardware.device import Cluster
 from ...parallel.layout import Checkpointing, Layout, Offload, PipelineSchedule, layers_of_stages
 from ...parallel.schedules.registry import schedule_of
@@ -295,7 +295,7 @@ class _One:
         return isinstance(other, _One) and other.key == self.key
 
 
-@lru_cache(maxsize=2048)
+@memo(2048)
 def _memory_of_one(one: _One) -> dict[str, Number]:
     return _memory_of(one.group)
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...cache import data, memo
 from ...cost.terms import TERMS, StepTerm, TermGroup
 from ...io import packaged_toml
 from ...workload.graph import OpClass
@@ -160,7 +160,7 @@ def _names(difference: str) -> tuple[str, ...]:
     return tuple(_COLUMNS[table][difference])
 
 
-@lru_cache(maxsize=8)
+@memo(8)
 def _columns(names: tuple[str, ...]) -> tuple[list[list[int]], list[int]]:
     """Where the columns of each kind are in a table, and those of the positions."""
     kinds = [[names.index(name) for name in _matching(names, _names(kind))] for kind in KINDS]
@@ -179,7 +179,7 @@ def _text(values: Floats) -> str:
     return " ".join(f"{value:.{_DIGITS}g}" for value in values)
 
 
-@lru_cache(maxsize=1)
+@data
 def _slices() -> tuple[slice, ...]:
     """Where the columns of each difference that grows are among the positions."""
     ends = np.cumsum([0, *(len(_names(name)) for name in DIFFERENCES[len(KINDS) :])]).tolist()

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
 from typing import Protocol
 
 from ...arrays import Number
+from ...cache import memo
 
 
 class Work(StrEnum):
@@ -59,7 +59,7 @@ class Schedule(Protocol):
         """Micro batches whose activations a stage holds at its peak, in units of one full stage."""
 
 
-@lru_cache(maxsize=2**17)
+@memo(2**17)
 def task_of(work: Work, micro_batch: int, chunk: int = 0) -> Task:
     """The task of that work, micro batch and chunk."""
     return Task(work=work, micro_batch=micro_batch, chunk=chunk)

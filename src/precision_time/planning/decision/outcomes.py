@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from ...arrays import Bools, Floats, Ints
+from ...cache import data
 from ...cost import terms as step_terms
 from ...errors import PrecisionTimeError
 from ...predict.sweep import Table
@@ -387,6 +387,6 @@ def grid_of(offer: Offer) -> Intensity | None:
     return _grids().get((offer.cloud, offer.region.lower()))
 
 
-@cache
+@data
 def _grids() -> Mapping[tuple[str, str], Intensity]:
     return {(each.cloud, each.region.lower()): each for each in known_intensities() if each.cloud}

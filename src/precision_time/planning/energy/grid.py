@@ -10,13 +10,13 @@ import csv
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 
 from ...arrays import Floats, Number
+from ...cache import data
 from ...errors import ConfigError, UnknownNameError, shown
 from ...io import packaged_toml, read_input
 
@@ -164,7 +164,7 @@ def _sources() -> Mapping[str, str]:
     return packaged_toml(__package__, "data/sources.toml")
 
 
-@cache
+@data
 def _grids() -> Mapping[str, Intensity]:
     return {
         row["grid"]: Intensity(
@@ -179,7 +179,7 @@ def _grids() -> Mapping[str, Intensity]:
     }
 
 
-@cache
+@data
 def _regions() -> Mapping[tuple[str, str], Intensity]:
     found = {}
     for row in table("cloud_regions.csv"):
@@ -198,7 +198,7 @@ def _regions() -> Mapping[tuple[str, str], Intensity]:
     return found
 
 
-@cache
+@data
 def _spellings() -> Mapping[str, tuple[Intensity, ...]]:
     """Folded name -> the places that it stands for: codes first, then names, then regions."""
     found: dict[str, tuple[Intensity, ...]] = {}

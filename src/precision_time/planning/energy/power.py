@@ -11,12 +11,12 @@ to published power measurements (`data/measured_power.csv`); `busy` is the devic
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from ...arrays import Floats, Number
+from ...cache import data
 from ...cost.terms import METHOD_TERMS, TERMS
 from ...errors import CatalogError, ConfigError
 from ...hardware.device import Device
@@ -25,7 +25,7 @@ from ...io import packaged_toml
 from .grid import table
 
 
-@cache
+@data
 def power_constants() -> Mapping[str, Any]:
     """The fitted numbers, their spread, and the terms in which a device waits or is bound by memory."""
     return packaged_toml(__package__, "data/power.toml")
@@ -116,7 +116,7 @@ def host_power_w(device: Device) -> float:
     return float(shares["of_tdp"] * tdp_w(device) if beside_w is None else shares["of_sheet"] * beside_w)
 
 
-@cache
+@data
 def _beside_w() -> Mapping[str, float]:
     """What the sheet of a node grants it for each device beside the device's TDP."""
     from ...hardware.catalog import get_device

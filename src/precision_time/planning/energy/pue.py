@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 
+from ...cache import data
 from ...errors import ConfigError
 from .grid import table
 
@@ -50,7 +50,7 @@ def pue_of(cloud: str | None = None, region: str | None = None) -> Pue:
     return rows.get((named, region or ""), rows.get((named, ""), rows["", ""]))
 
 
-@cache
+@data
 def _rows() -> Mapping[tuple[str, str], Pue]:
     return {
         (row["cloud"], row["region"]): Pue(

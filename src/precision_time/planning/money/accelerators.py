@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping
-from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
+from ...cache import data, memo
 from ...errors import UnknownNameError
 from ...hardware.device_table import canonical_device, devices_in_name, get_device
 from ...hardware.nodes import NodeType, find_node_type, get_node_type
@@ -27,7 +27,7 @@ def words() -> Mapping[str, Any]:
     return packaged_toml(__package__, "data/prices.toml")
 
 
-@lru_cache(maxsize=8192)
+@memo(8192)
 def listed_device(
     cloud: str, instance_type: str, accelerator: str, count: float, own: Collection[str] = frozenset()
 ) -> Listed:
@@ -64,7 +64,7 @@ def listed_device(
     return Listed(device, int(count) * size)
 
 
-@lru_cache(maxsize=8192)
+@memo(8192)
 def node_of_instance(instance_type: str, device: str, count: int) -> NodeType | None:
     """The node type of that very instance, or the pod that it is a part of; None where none is listed.
 
@@ -86,11 +86,11 @@ def node_of_instance(instance_type: str, device: str, count: int) -> NodeType | 
     return node_or_pod if node_or_pod is not None and node_or_pod.domain > 0 else None
 
 
-@cache
+@data
 def _left_out() -> tuple[tuple[re.Pattern[str], str], ...]:
     return tuple((re.compile(row["pattern"]), row["reason"]) for row in words()["left_out"])
 
 
-@cache
+@data
 def _instances() -> tuple[tuple[re.Pattern[str], str], ...]:
     return tuple((re.compile(row["pattern"]), row["device"]) for row in words()["instance"])

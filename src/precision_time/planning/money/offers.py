@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from functools import cache
 
+from ...cache import data
 from ...errors import CatalogError, UnknownNameError
 from ...hardware.device_table import canonical_device
 from .offer import Offer
@@ -83,7 +83,7 @@ def with_reserved(found: Iterable[Offer], discount: float) -> tuple[Offer, ...]:
     )
 
 
-@cache
+@data
 def _shipped_newest() -> tuple[Offer, ...]:
     return _newest(read_table().offers)
 

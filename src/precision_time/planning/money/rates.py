@@ -9,8 +9,9 @@ import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 from importlib.resources import files
+
+from ...cache import data
 
 
 class Term(StrEnum):
@@ -45,7 +46,7 @@ def list_rate(cloud: str, term: Term) -> Rate | None:
     return _rates().get((cloud.lower(), term))
 
 
-@cache
+@data
 def _rates() -> Mapping[tuple[str, Term], Rate]:
     lines = files(__package__).joinpath("data/rates.csv").read_text(encoding="utf-8").splitlines()
     rates = (

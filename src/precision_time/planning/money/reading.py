@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import date as day
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from ...cache import data
 from ...errors import CatalogError, UnknownNameError, shown
 from ...hardware.device_table import canonical_device
 from ...io import read_input, table_cell
@@ -53,7 +53,7 @@ class PriceList:
         return (*lines, *self.notes)
 
 
-@cache
+@data
 def read_table(*, reference: bool = False) -> PriceList:
     """The table that ships.
 

@@ -8,8 +8,8 @@ not tell apart (A100 as module or card) share the lowest. What to rent now is an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 
+from ...cache import data
 from .accelerators import words
 from .offer import Market, Offer
 from .reading import read_table
@@ -26,7 +26,7 @@ def usd_per_device_hour(device: str) -> float | None:
     return None if offer is None or price is None else price / offer.devices_per_instance
 
 
-@cache
+@data
 def reference_offers() -> Mapping[str, Offer]:
     """The offer behind the reference price of each device."""
     lowest: dict[str, Offer] = {}

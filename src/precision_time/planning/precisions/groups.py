@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
+from ...cache import derived
 from ...errors import ConfigError
 from ...precision.rules import operator_names
 from ...workload.blocks import runs_of
@@ -51,7 +51,7 @@ class _Part:
     blocks: int = 0
 
 
-@lru_cache(maxsize=64)
+@derived
 def layer_groups(graph: OpGraph, *, bands: int = 1) -> tuple[LayerGroup, ...]:
     """The groups of a model in execution order.
 

@@ -16,12 +16,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
+from ...cache import data
 from ...errors import ConfigError, UnknownNameError, shown
 from ...io import packaged_toml
 from ...precision.policy import DType
@@ -95,7 +95,7 @@ class NumberType:
     source: str
 
 
-@cache
+@data
 def number_type(dtype: DType) -> NumberType:
     """What is known of a number format."""
     return NumberType(name=dtype.value, **_facts()["type"][dtype.value])
@@ -271,7 +271,7 @@ def _measured(kind: str, group: str, precision: str, recipe: str | None) -> Risk
     return _table().get((kind, group, precision, usual))
 
 
-@cache
+@data
 def _table() -> Mapping[tuple[str, str, str, str], Risk]:
     """The measured gaps by kind of workload, group, precision and recipe; several models are averaged."""
     path = files(__package__) / "data" / _TABLE

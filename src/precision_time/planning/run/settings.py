@@ -6,10 +6,10 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from ...arrays import Number
+from ...cache import data
 from ...io import packaged_toml
 
 _SECONDS_PER_HOUR = 3600.0
@@ -47,13 +47,13 @@ class RunSettings:
     """What runs differ by beyond the interval of the step: standard deviation of the logarithm."""
 
 
-@cache
+@data
 def run_data() -> Mapping[str, Any]:
     """The tables of `data/whole_runs.toml`."""
     return packaged_toml(__package__, "data/whole_runs.toml")
 
 
-@cache
+@data
 def published_mtbf_s() -> tuple[float, ...]:
     """Seconds between failures of one device, of every run that counted them."""
     return tuple(
@@ -62,7 +62,7 @@ def published_mtbf_s() -> tuple[float, ...]:
     )
 
 
-@cache
+@data
 def default_settings(*, spot: bool = False) -> RunSettings:
     """What the data say: the geometric mean of published rates of failure, synchronous checkpoints.
 

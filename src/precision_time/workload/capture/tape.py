@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from math import prod
 from typing import Any
 
 import torch
 
+from ...cache import data
 from ..builder import MASK_ELEMS
 from ..families.tables import read_toml
 from ..graph import Node, OpClass
@@ -32,7 +32,7 @@ class OpRule:
 UNKNOWN_RULE = OpRule(op_class=OpClass.UNKNOWN, saves="input")
 
 
-@cache
+@data
 def op_rules() -> dict[str, OpRule]:
     """Rules by plain operator name."""
     rules: dict[str, OpRule] = {}

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from functools import cache
 from importlib import import_module
 from typing import Any
 
+from ...cache import data
 from ..graph import OpGraph
 
 
@@ -66,7 +66,7 @@ _FAMILIES: Mapping[str, tuple[str, str, str, Mapping[str, str]]] = {
 """Key of the model tables -> module (with its function `build_KEY`), configuration, family, spellings."""
 
 
-@cache
+@data
 def family_builder(key: str) -> FamilyBuilder:
     """The family of a table's `builder` key."""
     module_name, config_name, family, spellings = _FAMILIES[key]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
 from typing import Any
 
+from ...cache import data
 from ...io import packaged_toml
+from ...lazy import LazyTable
 
 TABLE_FILES = ("decoders.toml", "transformers.toml")
 
@@ -43,13 +44,15 @@ _FACTS = frozenset(
 )
 
 
-@cache
+_TRAILING_NUMBER = re.compile(r"/(?=\d+$)")
+_SEPARATORS = re.compile(r"[\s_-]+")
+
+
 def read_toml(file: str) -> Mapping[str, Any]:
     """One data file of the workload package."""
     return packaged_toml("precision_time.workload", f"data/{file}")
 
 
-@lru_cache(maxsize=8192)
 def normalize(name: str) -> str:
     """A name without case, organisation, and the difference between `_`, blank and `-`.
 
@@ -58,12 +61,10 @@ def normalize(name: str) -> str:
     >>> normalize("ViT-B/32")
     'vit-b-32'
     """
-    whole = re.sub(r"/(?=\d+$)", "-", name.strip().rstrip("/"))
-    last = whole.rsplit("/", 1)[-1]
-    return re.sub(r"[\s_-]+", "-", last.lower())
+    whole = _TRAILING_NUMBER.sub("-", name.strip().rstrip("/"))
+    return _SEPARATORS.sub("-", whole.rsplit("/", 1)[-1].lower())
 
 
-@cache
 def _rows() -> Mapping[str, tuple[str, Mapping[str, Any], str]]:
     """Name as it is written, row, and file of every model by its normalized name."""
     return {
@@ -73,7 +74,6 @@ def _rows() -> Mapping[str, tuple[str, Mapping[str, Any], str]]:
     }
 
 
-@cache
 def preset(name: str) -> ModelEntry | None:
     """A preset (`arch`) of the model tables, for models that no table names."""
     for file in TABLE_FILES:
@@ -82,25 +82,28 @@ def preset(name: str) -> ModelEntry | None:
     return None
 
 
-@cache
 def find_entry(name: str) -> ModelEntry | None:
     """The row of a normalized model name, with what its preset says."""
-    if name not in _rows():
+    table = model_table()
+    if name not in table:
         return None
-    written, row, file = _rows()[name]
-    return _entry(written, {**read_toml(file)["arch"][row["arch"]], **row})
+    return table[name]
 
 
 def model_table_names() -> tuple[str, ...]:
     """Normalized names of every parametric model."""
-    return tuple(_rows())
+    return tuple(model_table())
 
 
-@cache
+@data
 def model_table() -> Mapping[str, ModelEntry]:
     """Every parametric model by its normalized name."""
-    entries = ((name, find_entry(name)) for name in _rows())
-    return {name: entry for name, entry in entries if entry is not None}
+
+    def made(_: str, raw: tuple[str, Mapping[str, Any], str]) -> ModelEntry:
+        written, row, file = raw
+        return _entry(written, {**read_toml(file)["arch"][row["arch"]], **row})
+
+    return LazyTable(_rows(), made)
 
 
 def _entry(name: str, row: Mapping[str, Any]) -> ModelEntry:
@@ -117,7 +120,7 @@ def _entry(name: str, row: Mapping[str, Any]) -> ModelEntry:
     )
 
 
-@cache
+@data
 def alias_table() -> Mapping[str, str]:
     """Normalized other spelling -> canonical name (of a model table or of the zoo)."""
     return {normalize(name): meant for name, meant in read_toml("aliases.toml")["aliases"].items()}
@@ -130,7 +133,7 @@ def preset_of(name: str) -> str | None:
     return prefixes[max(fitting, key=len)] if fitting else None
 
 
-@cache
+@data
 def dataset_table() -> Mapping[str, Dataset]:
     """Datasets by normalized name, other spellings included."""
     table: dict[str, Dataset] = {}
@@ -141,7 +144,6 @@ def dataset_table() -> Mapping[str, Dataset]:
     return table
 
 
-@cache
 def task_rules(kind: str) -> tuple[Mapping[str, Any], ...]:
     """Rules of `tasks.toml` of one kind (a builder, or "adapters"), first match first."""
     return tuple(read_toml("tasks.toml").get(kind, ()))
@@ -153,13 +155,13 @@ def task_rule(kind: str, *words: str | None) -> Mapping[str, Any]:
     return next((rule for rule in task_rules(kind) if rule["word"] in text), {})
 
 
-@cache
+@data
 def unsupported_table() -> Mapping[str, str]:
     """Normalised names that were measured but cannot be built, with the reason."""
     return {normalize(name): why for name, why in read_toml("unsupported.toml")["reasons"].items()}
 
 
-@cache
+@data
 def _unsupported_kinds() -> tuple[tuple[re.Pattern[str], Mapping[str, Any]], ...]:
     return tuple((re.compile(kind["pattern"]), kind) for kind in read_toml("unsupported.toml")["kind"])
 

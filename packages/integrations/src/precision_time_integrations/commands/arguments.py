@@ -11,9 +11,9 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
+from precision_time.cache import data
 from precision_time.errors import PrecisionTimeError
 from precision_time.io import packaged_toml
 from precision_time.launch.emit import facts_of_config
@@ -65,7 +65,7 @@ _OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z_]\w*\.[\w.@/-]*=")
 """Hydra's `trainer.devices=4`: never the value of the option before it."""
 
 
-@cache
+@data
 def _tables() -> Mapping[str, Mapping[str, Any]]:
     return packaged_toml(__package__, "data/arguments.toml")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
+from precision_time.cache import data
 from precision_time.errors import ConfigError, PrecisionTimeError, in_one_line
 from precision_time.hardware.catalog import get_device
 from precision_time.launch.emit import facts_of_config, known_launcher
@@ -132,7 +132,7 @@ def _agreement(entry: ModelEntry, sizes: Mapping[str, Any], kinds: Mapping[str, 
     return same, int(entry.sizes.get("vocab") == sizes.get("vocab"))
 
 
-@cache
+@data
 def _decoders() -> tuple[ModelEntry, ...]:
     return tuple(entry for entry in model_table().values() if entry.builder == "decoder")
 

@@ -12,10 +12,11 @@ import re
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+
+from precision_time.cache import memo
 
 from .contract import ImportedRun
 
@@ -53,7 +54,7 @@ _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
 OTHER_KERNELS = "other kernels"
 
 
-@lru_cache(maxsize=65536)
+@memo(65536)
 def kind_of_kernel(name: str) -> tuple[str, str]:
     """Group and kind of what runs on a device, by its name.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
+from precision_time.cache import data
 from precision_time.errors import ConfigError, UnknownNameError, shown
 from precision_time.hardware.inventory import map_device
 from precision_time.hardware.nodes import get_node_type
@@ -171,7 +171,7 @@ def _node_type(asked: Mapping[str, Sequence[str]], device: str) -> str:
     return ""
 
 
-@cache
+@data
 def _instances() -> Mapping[str, tuple[str, str]]:
     """Device and cloud by type of instance, of the table of prices."""
     return {offer.instance_type: (offer.device, offer.cloud) for offer in offers()}

@@ -13,12 +13,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from precision_time.cache import data
 from precision_time.errors import CorpusError, validation_problems
 from precision_time.io import open_input_text, table_cell
 
@@ -308,7 +308,7 @@ def read_results_csv(path: str | Path) -> list[TrialResult]:
     return [TrialResult.from_dict({name: cell for name, cell in row.items() if cell}) for row in rows]
 
 
-@cache
+@data
 def _reader() -> TypeAdapter[TrialResult]:
     return TypeAdapter(TrialResult)
 

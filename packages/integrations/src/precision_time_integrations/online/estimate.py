@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from statistics import NormalDist
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from precision_time.arrays import Bools, Floats
+from precision_time.cache import data
 from precision_time.io import packaged_toml
 from precision_time.predict.prediction import Prediction
 
@@ -126,7 +126,7 @@ class Estimate:
         )
 
 
-@cache
+@data
 def settings() -> Settings:
     """Those that ship."""
     return Settings(**packaged_toml("precision_time_integrations.online.data", "eta.toml")["estimate"])

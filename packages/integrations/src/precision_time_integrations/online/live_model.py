@@ -6,13 +6,13 @@ import inspect
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from precision_time.cache import data
 from precision_time.errors import PrecisionTimeError, in_one_line
 from precision_time.workload.capture.huggingface import is_config
 from precision_time.workload.capture.recorder import CAPTURE_BATCH, record
@@ -271,7 +271,7 @@ def _captured(
     return None
 
 
-@cache
+@data
 def _load_capture() -> None:
     """What PyTorch imports at its first operator without data: a second or more that no model takes."""
     record(torch.nn.Linear(1, 1), (torch.empty(CAPTURE_BATCH, 1),), name="first")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
+
+from precision_time.cache import data
 
 from ..measure.processor import measure_processor
 
@@ -12,7 +13,7 @@ _SECONDS = 0.02
 """Of calls for each figure: a run waits for them."""
 
 
-@cache
+@data
 def described_processor() -> tuple[str, Mapping[str, Any] | None]:
     """Name of this processor, and the tables that describe it (`Request.custom`); once in a process.
 

@@ -16,10 +16,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from precision_time.cache import data
 from precision_time.corpus.own import Beside, OwnStep, header_of, is_of_requests, read_own_steps, write_graphs
 from precision_time.cost.job import Job, Jobs
 from precision_time.cost.step import price
@@ -208,7 +208,7 @@ def _kept(name: str, value: Any, job: Job) -> Any:
     return None if rule is None or value in (None, "") else rule(value, job)
 
 
-@cache
+@data
 def _choices() -> frozenset[str]:
     """Fields that are one of a few words."""
     fields = {**RequestFields.model_fields, **LayoutOptions.model_fields}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from precision_time.cache import data
 from precision_time.errors import ConfigError, UnknownNameError, shown
 from precision_time.plugins import left_out, loaded
 
@@ -64,7 +64,7 @@ _BUILT_IN = {
 }
 
 
-@cache
+@data
 def trainer_adapters() -> Mapping[str, TrainerAdapter]:
     """Every adapter by name.
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 from numpy.typing import NDArray
 
+from precision_time.cache import derived
 from precision_time.errors import CaptureError
 from precision_time.workload.graph import OpGraph
 
@@ -58,7 +58,7 @@ class ArchitectureGraph:
         return tuple(names[index] for index in self.primitives)
 
 
-@lru_cache(maxsize=512)
+@derived
 def architecture_of(graph: OpGraph) -> ArchitectureGraph:
     """The architecture graph of an operator graph.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from precision_time.cache import data
 from precision_time.errors import ConfigError, NotFittedError
 from precision_time.forks import cached_property
 from precision_time.workload.graph import OpGraph
@@ -101,7 +101,7 @@ def table_path() -> Path:
     return Path(__file__).parent / "data" / TABLE
 
 
-@cache
+@data
 def known_embeddings() -> KnownEmbeddings:
     """The table that ships with the package.
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 from torch import nn
 
+from precision_time.cache import data
 from precision_time.errors import ConfigError
 from precision_time.io import packaged_toml
 
@@ -81,7 +81,7 @@ class ImageShape:
     classes: int
 
 
-@cache
+@data
 def space(name: str) -> NetworkSpace:
     """A space by name: train, wide, deep, dense or norm-free.
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from precision_time.cache import data
 from precision_time.io import packaged_toml
 from precision_time.workload.graph import Node, OpClass
 
@@ -83,7 +83,7 @@ def _nearest(known: Ints, value: float) -> int:
     return above + int(known[above] - value < value - known[above - 1])
 
 
-@cache
+@data
 def vocabulary() -> Vocabulary:
     """The vocabulary that ships with the package."""
     data = packaged_toml(__package__, "data/vocabulary.toml")

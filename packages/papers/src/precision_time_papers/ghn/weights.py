@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precision_time.array_file import packed, unpacked
+from precision_time.cache import data
 from precision_time.errors import ConfigError, NotFittedError
 from precision_time.io import write_atomically
 
@@ -234,7 +234,7 @@ def shipped_path() -> Path:
     return Path(__file__).parent / "data" / SHIPPED
 
 
-@cache
+@data
 def shipped_weights() -> GhnWeights:
     """The hypernetwork that ships with the package, trained on scikit-learn's digits."""
     return load_weights(shipped_path())

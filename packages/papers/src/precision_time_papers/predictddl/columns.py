@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 
 import numpy as np
 
+from precision_time.cache import derived
 from precision_time.cost.job import Job
 from precision_time.hardware.device import Cluster
 from precision_time.learn.table import JobTable
@@ -131,7 +131,7 @@ def size_columns(graphs: Sequence[OpGraph], batch_per_device: Floats) -> Floats:
     return columns
 
 
-@lru_cache(maxsize=4096)
+@derived
 def _size_of_graph(graph: OpGraph) -> tuple[float, ...]:
     """Of one sample; what a network has none of counts as one."""
     sums = (

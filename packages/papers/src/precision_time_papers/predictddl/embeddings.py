@@ -6,10 +6,10 @@ Under one GHN a vector depends on the architecture alone, not on image size, bat
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
 
 import numpy as np
 
+from precision_time.cache import memo
 from precision_time.cost.job import Job
 from precision_time.precision.policy import PrecisionPolicy
 from precision_time.workload.graph import OpGraph
@@ -71,7 +71,7 @@ def job_embeddings(
     return names, values
 
 
-@lru_cache(maxsize=4096)
+@memo(4096)
 def embedding_of_graph(graph: OpGraph, ghn: GhnWeights | None = None) -> Embedding:
     """The embedding of an architecture, with the operators that the vocabulary lacks.
 
@@ -85,7 +85,7 @@ def embedding_of_graph(graph: OpGraph, ghn: GhnWeights | None = None) -> Embeddi
     return embed(graph, weights=ghn)
 
 
-@lru_cache(maxsize=4096)
+@memo(4096)
 def annotated_embedding(graph: OpGraph, policy: PrecisionPolicy, ghn: GhnWeights | None = None) -> Embedding:
     """The embedding in blocks by the types that `policy` lowers the operators to."""
     return embed(graph, dtypes=lowered_dtypes(graph, policy), weights=ghn)
@@ -101,7 +101,7 @@ def annotated_names() -> tuple[str, ...]:
     return tuple(f"{ANNOTATED}{block.value}.{place}" for block in WIDTH_CLASSES for place in range(WIDTH))
 
 
-@cache
+@memo(64)
 def probe_embeddings(ghn: GhnWeights | None = None) -> Floats:
     """Embeddings of the probe networks, shape (9, 32), by a hypernetwork; None for the shipped one."""
     vectors = [embedding_of_graph(load_workload(name).graph, ghn).vector for name in PROBE]

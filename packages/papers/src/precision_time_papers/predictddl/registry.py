@@ -18,7 +18,6 @@ import tempfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from precision_time.cache import memo
 from precision_time.corpus.store import local_store_path
 from precision_time.errors import ConfigError, NotFittedError, UnknownNameError
 
@@ -269,7 +269,7 @@ def _stamp(path: Path) -> tuple[int, int]:
     return found.st_mtime_ns, found.st_size
 
 
-@lru_cache(maxsize=64)
+@memo(64)
 def _load(folder: Path, _stamps: tuple[tuple[int, int], ...]) -> TrainedType:
     card = _read_card(folder / _CARD)
     path = folder / _ARRAYS
@@ -326,7 +326,7 @@ def _variant(variant: str, body: Mapping[str, Any], arrays: Mapping[str, NDArray
     return TrainedVariant(names=names, best=body["best"], regressors=regressors, scores=body["scores"])
 
 
-@lru_cache(maxsize=256)
+@memo(256)
 def _known_card(path: Path, _stamp: tuple[int, int]) -> Mapping[str, Any]:
     """The card, read again where its file changed: a service looks at all of them for every answer."""
     return _read_card(path)

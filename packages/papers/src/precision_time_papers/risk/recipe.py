@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
+from precision_time.cache import data
 from precision_time.errors import UnknownNameError
 from precision_time.io import packaged_toml
 
@@ -57,7 +57,7 @@ class Recipe:
         return self.name.partition("/")[2]
 
 
-@cache
+@data
 def known_recipes() -> dict[str, Recipe]:
     """Recipes by name, and fp32."""
     found = {REFERENCE: Recipe(name=REFERENCE, source="nothing is rounded")}
@@ -80,7 +80,7 @@ def get_recipe(name: str) -> Recipe:
     return known[name]
 
 
-@cache
+@data
 def number_format(name: str) -> NumberFormat:
     """The format of a name such as e4m3."""
     return NumberFormat(name=name, **packaged_toml(__package__, "data/recipes.toml")["format"][name])

@@ -6,7 +6,6 @@ import hashlib
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from precision_time.cache import data
 from precision_time.errors import required_module
 
 Array = NDArray[Any]
@@ -122,7 +122,7 @@ SOURCES: Mapping[str, Callable[[], Samples]] = {
 }
 
 
-@cache
+@data
 def load_samples(name: str) -> Samples:
     """The samples of a name in `SOURCES`."""
     return SOURCES[name]()

@@ -16,12 +16,12 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import precision_time
 import precision_time_server
+from precision_time.cache import data
 from precision_time.errors import CaptureError, MissingExtraError, printable
 from precision_time.workload.graph import OpGraph
 
@@ -165,7 +165,7 @@ def _error_of(answer: bytes) -> CaptureError | MissingExtraError:
     return CaptureError(text)
 
 
-@cache
+@data
 def enforced() -> Mapping[str, bool]:
     """What this platform enforces of the limits of a capture, as a child without an upload found it."""
     command = _command(kind="", name="", limits=CaptureLimits(memory_bytes=2**32, time_s=20.0), report=True)

@@ -8,13 +8,13 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, Literal, get_args, get_origin
 
 from fastapi import APIRouter, Request, Response
 
+from precision_time.cache import data
 from precision_time.request.fields import plain_type
 from precision_time.request.schema import request_fields, sections_of_fields
 from precision_time.request.validation import Field
@@ -89,7 +89,7 @@ class Page:
         return sum(len(file.compressed) for file in (self.index, *self.files.values()))
 
 
-@cache
+@data
 def page() -> Page:
     """The page of this installation."""
     contents = dict(_contents(files("precision_time_server") / "page"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from importlib.util import find_spec
 
+from precision_time.cache import data
 from precision_time.errors import ConfigError, MissingExtraError, UnknownNameError
 from precision_time.io import packaged_toml
 
@@ -36,7 +36,7 @@ class BuiltIn:
     """Our size -> the catalog's, for sizes that may differ from those of the catalog's model."""
 
 
-@cache
+@data
 def built_in_models() -> Mapping[str, BuiltIn]:
     """The built-in models by name."""
     return {
@@ -47,7 +47,7 @@ def built_in_models() -> Mapping[str, BuiltIn]:
     }
 
 
-@cache
+@data
 def digits_sizes() -> Mapping[str, int]:
     """Of scikit-learn's digits: samples, side, channels, classes, and poolings that their side can take."""
     sizes: Mapping[str, int] = packaged_toml("precision_time_integrations.measure", "data/models.toml")[
@@ -56,7 +56,7 @@ def digits_sizes() -> Mapping[str, int]:
     return sizes
 
 
-@cache
+@data
 def planned_models() -> Mapping[str, ModelSpec]:
     """Models of the zoo that `precision-time measure` knows how to build."""
     return {**load_plan("cpu").specs, **load_plan("cuda").specs}

@@ -12,10 +12,10 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
 
 import numpy as np
 
+from precision_time.cache import memo
 from precision_time.corpus.families import family_key
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.protocols import source_name
@@ -224,12 +224,12 @@ def arch(device: str) -> str:
     return _device(device).arch
 
 
-@lru_cache(maxsize=512)
+@memo(512)
 def _device(name: str) -> Device:
     return get_device(name)
 
 
-@lru_cache(maxsize=4096)
+@memo(4096)
 def _peak(device: str, precision: str) -> float:
     runs = on_device(get_policy(precision), _device(device))
     return peak_flops_per_s(_device(device), runs.matmul)
