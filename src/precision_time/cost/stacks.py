@@ -346,7 +346,6 @@ def get_stack_profile(name: str) -> StackProfile:
         UnknownNameError: If there is none; the message offers the nearest names.
     """
     profiles = _profiles()
-<<<<<<< HEAD
     if name in profiles:
         return profiles[name]
     if (said := stack_name(name)) is not None:
@@ -355,7 +354,7 @@ def get_stack_profile(name: str) -> StackProfile:
         kind="stack",
         name=name,
         known=[*profiles, *_stack_names()],
-        hint="All stacks: precision-time stacks.",
+        hint="All stacks: precision-time list stacks.",
     )
 
 
@@ -397,16 +396,6 @@ def _stack_names() -> Mapping[str, StackName]:
         said = StackName(name=name, **{**row, "also": tuple(row.get("also", ()))})
         found |= dict.fromkeys((name, *said.also), said)
     return found
-=======
-    if name not in profiles:
-        raise UnknownNameError(
-            kind="stack",
-            name=name,
-            known=profiles,
-            hint="All stacks: precision-time list stacks.",
-        )
-    return profiles[name]
->>>>>>> main
 
 
 def framework_profile(framework: str) -> StackProfile:
