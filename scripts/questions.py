@@ -1,9 +1,9 @@
 """Cross-validate questions, not rows: `python scripts/questions.py [--rows N]`.
 
 People say model, device, count, precision and batch; a row of the corpus says everything. Here rows are
-asked at four levels of saying, by predictors that have not seen them (the folds of the accuracy page), and with
-the practice of everybody but the row's publisher (`scripts/practice.py`). Written: docs/reference/questions.md, and
-src/precision_time/predict/data/questions.toml, which `--why` quotes.
+asked at four levels of saying, by predictors that have not seen them (the folds of the accuracy page), and
+with the practice of everybody but the row's publisher (`scripts/practice.py`). Written:
+docs/reference/questions.md, and src/precision_time/predict/data/questions.toml, which `--why` quotes.
 
 Constants of the formulas are those that ship: they have seen all rows.
 """

@@ -133,6 +133,14 @@ def scenarios_of(request: Request, job: Job, *, votes: Votes | None = None) -> t
     return (replace(own, weight=share), *rest)
 
 
+def level_of(request: Request) -> str:
+    """How much a request says, as questions are scored (data/questions.toml): bare, software or layout."""
+    given = request.model_fields_set
+    if not given & {"stack", "framework"}:
+        return "bare"
+    return "layout" if request.layout.model_fields_set and "batch_size" in given else "software"
+
+
 def _settings() -> Mapping[str, Any]:
     found: Mapping[str, Any] = packaged_toml(__package__, "data/scenarios.toml")["mixture"]
     return found
