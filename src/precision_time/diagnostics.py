@@ -8,6 +8,8 @@ from enum import StrEnum
 
 LAYOUT_CHOSEN = "default-layout"
 """Code of the remark that a layout was chosen, and which."""
+LEFT_OPEN = "left-open"
+"""Code of the remark on what a request leaves open."""
 OWN_PREDICTOR = "predictor"
 """Code of the remark that a predictor of the user's own answered."""
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..cost.terms import TERMS
-from ..diagnostics import LAYOUT_CHOSEN, OWN_PREDICTOR, Diagnostic, Severity
+from ..diagnostics import LAYOUT_CHOSEN, LEFT_OPEN, OWN_PREDICTOR, Diagnostic, Severity
 from ..render.blocks import GAP, TEXT_WIDTH, Bars, Block, Text, Tone, warnings
 from ..render.table import Table
 from ..units import (
@@ -323,7 +323,8 @@ def _assumptions(
     if most:
         yield from (_alternatives_table(predictions, labels, most), GAP)
     # What the answer is the sum of, and a layout that was chosen, are told whatever else was assumed.
-    told = list(_shared_lines(predictions, labels, Severity.ASSUMPTION, only=_ALWAYS_TOLD))
+    always = _ALWAYS_TOLD if len(predictions) > 1 else (*_ALWAYS_TOLD, LEFT_OPEN)
+    told = list(_shared_lines(predictions, labels, Severity.ASSUMPTION, only=always))
     shown = lines if why else told if most else list(dict.fromkeys([*told, *lines]))[:_MOST_ASSUMPTIONS]
     for line in shown:
         yield Text(f"Assumed: {line}")

@@ -17,7 +17,7 @@ from ..cost.input import feed_of, sample_kind
 from ..cost.job import Job
 from ..cost.stacks import kind_of_stack
 from ..cost.terms import DATA_STALL, HOST_STALL
-from ..diagnostics import Diagnostic, Diagnostics, Severity
+from ..diagnostics import LEFT_OPEN, Diagnostic, Diagnostics, Severity
 from ..hardware.device_table import catalog_name
 from ..io import packaged_toml
 from ..learn.novelty import new_kinds
@@ -290,7 +290,7 @@ REMARKS = (
         lambda answers: ~_run_is_known(answers) & ~_run_is_asked(answers),
         missing_length,
     ),
-    Remark("left-open", _ASSUMED, _is_left_open, _left_open_text),
+    Remark(LEFT_OPEN, _ASSUMED, _is_left_open, _left_open_text),
     Remark("input-bound", _WARNED, _INPUT_BOUND, _input_text),
     Remark(
         "host-bound",
