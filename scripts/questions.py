@@ -38,9 +38,9 @@ from precision_time.learn.table import job_table, measured_table
 from precision_time.learn.training import HELD_OUT, row_weights
 from precision_time.predict.scenarios import mixture, scenarios_of
 from precision_time.render.table import columns_of, markdown_lines
-from precision_time.request.practice import Votes
 from precision_time.request.request import Request
 from precision_time.request.schema import LayoutOptions
+from precision_time.request.votes import Votes
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "questions.md"

@@ -15,8 +15,8 @@ from precision_time.cost.job import Jobs
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.predict.answer import answer
 from precision_time.predict.scenarios import POINTS, mixture, scenarios_of
-from precision_time.request.practice import STACK
 from precision_time.request.request import Request
+from precision_time.request.votes import STACK
 
 CNN: dict[str, Any] = {"model": "resnet50", "device": "A100", "gpus": 8, "precision": "fp16-mixed"}
 LLM: dict[str, Any] = {"model": "llama3-8b", "device": "H100", "gpus": 8, "precision": "bf16-mixed"}

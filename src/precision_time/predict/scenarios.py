@@ -29,10 +29,11 @@ from ..learn.artifact import TrainedPredictor
 from ..learn.predictor import Times
 from ..learn.priced import price_jobs
 from ..parallel.layout import Checkpointing, Layout
-from ..request.practice import STACK, Votes, at_points, axes_of, practice, question_of, usual_scenarios
+from ..request.practice import at_points, axes_of, practice, question_of, usual_scenarios
 from ..request.practice import scenarios as joint
 from ..request.request import Request
 from ..request.resolve import stack_of
+from ..request.votes import STACK, Votes
 
 POINTS = ("software", "sharding", "recompute", "compiler", "memory_format", "attention", "input")
 """Open points besides the stack that scenarios fill in: of how a job runs, not of what it trains."""
