@@ -8,6 +8,8 @@ from enum import StrEnum
 
 LAYOUT_CHOSEN = "default-layout"
 """Code of the remark that a layout was chosen, and which."""
+UNMEASURED_DEVICE = "unmeasured-device"
+"""Code of the remark that no measured run is on such a device."""
 OWN_PREDICTOR = "predictor"
 """Code of the remark that a predictor of the user's own answered."""
 
