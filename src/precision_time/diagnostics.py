@@ -10,6 +10,8 @@ LAYOUT_CHOSEN = "default-layout"
 """Code of the remark that a layout was chosen, and which."""
 LEFT_OPEN = "left-open"
 """Code of the remark on what a request leaves open."""
+UNMEASURED_DEVICE = "unmeasured-device"
+"""Code of the remark that no measured run is on such a device."""
 OWN_PREDICTOR = "predictor"
 """Code of the remark that a predictor of the user's own answered."""
 

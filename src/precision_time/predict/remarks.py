@@ -17,7 +17,7 @@ from ..cost.input import feed_of, sample_kind
 from ..cost.job import Job
 from ..cost.stacks import kind_of_stack
 from ..cost.terms import DATA_STALL, HOST_STALL
-from ..diagnostics import LEFT_OPEN, Diagnostic, Diagnostics, Severity
+from ..diagnostics import LEFT_OPEN, UNMEASURED_DEVICE, Diagnostic, Diagnostics, Severity
 from ..hardware.device_table import catalog_name
 from ..io import packaged_toml
 from ..learn.novelty import new_kinds
@@ -308,7 +308,7 @@ REMARKS = (
         _new_text,
     ),
     Remark(
-        "unmeasured-device",
+        UNMEASURED_DEVICE,
         _WARNED,
         _device_is_unmeasured,
         lambda _, row, job: f"No measured run on {_device(job)}: predicted from its data sheet alone.",
