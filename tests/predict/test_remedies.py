@@ -60,7 +60,7 @@ def test_the_cheapest_offer_comes_first() -> None:
     kept = [words for words in offers if not words.startswith(("-g ", "-d ")) and not trains_other(words)]
     answers = [predict(typed(asked, words)) for words in kept]
     rates = [answer.throughput for answer in answers]
-    assert len(rates) > 3 and rates == sorted(rates, reverse=True)
+    assert len(rates) > 2 and rates == sorted(rates, reverse=True)
     assert offers[: len(kept)] == kept
 
 
