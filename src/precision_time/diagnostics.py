@@ -8,6 +8,8 @@ from enum import StrEnum
 
 LAYOUT_CHOSEN = "default-layout"
 """Code of the remark that a layout was chosen, and which."""
+SAMPLES = "samples"
+"""Code of the remark that says what a sample is: up to its first semicolon on the first line of a page."""
 OWN_PREDICTOR = "predictor"
 """Code of the remark that a predictor of the user's own answered."""
 
