@@ -116,7 +116,7 @@ LEFT_OUT = """
 GRID = """
 ## Grid intensity
 
-{places} places: yearly means, with year and source in `precision-time grids`. A cloud's region has the
+{places} places: yearly means, with year and source in `precision-time list grids`. A cloud's region has the
 figure that its cloud states (Google), else that of the grid that it lies in. No public profile by the
 hour could be had for more than a few days, so hours are the user's: a CSV of hour and g_per_kwh, of which
 the mean over the run is taken. Examples:

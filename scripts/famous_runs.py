@@ -68,9 +68,9 @@ with 90 % of bootstrap draws: {verdicts}. Where the draws span 1, these runs sho
 predictor errs by: they are other models on other machines than the single steps.
 """
 WHOLE = """
-## Whole runs as `precision-time run` predicts them
+## Whole runs as `precision-time predict --whole-run` predicts them
 
-The same {runs} runs with the interruptions, restarts and checkpoints of `precision-time run` at its defaults:
+The same {runs} runs with the interruptions, restarts and checkpoints of a whole run at its defaults:
 one failure in {mtbf:,.0f} h of a device (geometric mean of {counted} published counts), checkpoints at the
 interval that costs least, no evaluation. Start-up and compilation are left out on both sides: training logs
 and the rules of records count from the first step. The medians of whole runs show no more (above),
@@ -149,7 +149,7 @@ def asked(run: FamousRun) -> Answer:
 
 
 def steady_work(request: Request, step: Prediction, steps: float) -> Work:
-    """A phase from its first step on, at the defaults of `precision-time run`, as sure as its step."""
+    """A phase from its first step on, at the defaults of a whole run, as sure as its step."""
     work = work_of(step, request, request.resolve(), RunOptions(), steps=steps, first=False, compiles=False)
     return replace(work, settings=replace(work.settings, step_spread=0.0))
 

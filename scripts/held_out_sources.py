@@ -44,7 +44,7 @@ def progress(text: str) -> None:
 
 
 def corpus_table() -> MeasuredTable:
-    """The corpus priced, or as it was priced before by a script or `precision-time report`."""
+    """The corpus priced, or as it was priced before by a script or `precision-time papers report`."""
     usable = [row for row in load_corpus() if row.usable]
     return priced_corpus(usable, progress=progress, folder=cache_folder()).table
 

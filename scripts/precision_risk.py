@@ -58,7 +58,7 @@ fp32; embeddings give narrow values, norms read and write them. Softmax, activat
 sums stay fp32. The master weights are fp32 but in the rows of `bf16/` and `fp16/`. No accelerator was at
 hand: `precision-time measure-risk --on cuda --native` runs the same loop with the types of a GPU and has not
 been run on one. What published runs of large models say stands beside these figures in the advice of
-`precision-time precisions`.
+`precision-time list precisions`.
 """
 LIMITS = """
 ## Limits

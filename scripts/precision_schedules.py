@@ -456,7 +456,7 @@ budget allows all of them.
 """
 OVER_TIME = """llama3-8b on 64 H100. How a gap comes about over a run is taken from one published run
 ("published": {published}), or every step is taken to leave the same part of it ("uniform": {uniform}).
-A change of precision takes no time here; `precision-time run` adds a compilation for each phase.
+A change of precision takes no time here; `predict --whole-run` adds a compilation for each phase.
 """
 
 

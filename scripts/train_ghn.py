@@ -180,7 +180,8 @@ def _relatives(table: KnownEmbeddings) -> Iterator[str]:
         "two of",
         f"them have a median of {np.median(raw):.2f} and a lowest of {raw.min():.2f}: vectors share a large",
         "common",
-        "part. So similarity here and in `precision-time architectures` is the cosine of vectors in standard",
+        "part. So similarity here and in `precision-time papers similar` is the cosine of vectors in "
+        "standard",
         "deviations from the mean of all known graphs.",
     )
     columns = ("relatives", "graphs", "raw, within", "raw, to others", "standardised, within",
@@ -203,7 +204,7 @@ def _relatives(table: KnownEmbeddings) -> Iterator[str]:
     yield from ("![Map of all known architectures](ghn.png)", "")
     yield from _text(
         "The two directions in which the standardised embeddings differ most, with",
-        f"{100 * plane(table)[1].sum():.0f} % of their variance; `precision-time architectures --map FILE`",
+        f"{100 * plane(table)[1].sum():.0f} % of their variance; `precision-time papers similar --map FILE`",
         "draws it.",
     )
 

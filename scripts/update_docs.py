@@ -2,7 +2,7 @@
 
 A block stands between two comments::
 
-    <!-- run: precision-time precisions -->
+    <!-- run: precision-time list precisions -->
     <!-- end -->
 
 The word before the colon says what fills it:
@@ -46,7 +46,7 @@ DOCS = ROOT / "docs"
 EXAMPLES = DOCS / "examples"
 PACKAGE = ROOT / "src" / "precision_time"
 GLOSSARY = PACKAGE / "cli" / "data" / "glossary.md"
-"""`precision-time glossary` prints it; docs/ has a copy."""
+"""`precision-time list words` prints it; docs/ has a copy."""
 BLOCK = re.compile(
     r"(<!-- (run|silent|fails|python|file|help|list|service|table): ?(.*?) ?-->\n)(.*?)(<!-- end -->)",
     re.DOTALL,
@@ -63,10 +63,10 @@ PICTURES = {
 PICTURE_COLUMNS = 112
 PLOTS = {
     "plan-resnet50.svg": "precision-time plan resnet50 --epochs 90 --deadline 12h --max-gpus 16",
-    "run-bert.svg": "precision-time run run.yaml",
-    "plan-queue.svg": "precision-time schedule queue.yaml --cluster queue-cluster.yaml",
+    "run-bert.svg": "precision-time predict run.yaml",
+    "plan-queue.svg": "precision-time schedule queue.yaml --inventory queue-cluster.yaml",
 }
-"""Pictures of docs/images that a command writes with --plot. They are not compared: matplotlib draws them."""
+"""Pictures of docs/images that a command writes with --out. They are not compared: matplotlib draws them."""
 
 
 def pages() -> list[Path]:
@@ -153,14 +153,35 @@ def fails_block(command: str) -> str:
 
 
 def help_block() -> str:
-    """The help of every command, one heading each."""
+    """The help of every command, one heading each; the options of a job stand at the first, `predict`."""
     from precision_time.cli.main import command_paths
 
     parts = []
     for name in ["", *command_paths()]:
         title = f"precision-time {name}".strip()
-        parts.append(f"## `{title}`\n\n```text\n{output_of([*name.split(), '--help'])}\n```\n")
+        text = output_of([*name.split(), "--help"])
+        if name != "predict":
+            text = without_job_options(text)
+        parts.append(f"## `{title}`\n\n```text\n{text}\n```\n")
     return "\n".join(parts)
+
+
+def without_job_options(text: str) -> str:
+    """The help of a command without the options of a job, which it names alone."""
+    from precision_time.request.schema import SECTIONS
+
+    kept, flags = [], []
+    for part in text.split("\n\n"):
+        title, _, listed = part.partition(":\n")
+        if title in SECTIONS.values():
+            flags += re.findall(r"^  (?:-\w, )?(--[\w-]+)", listed, re.MULTILINE)
+        else:
+            kept.append(part)
+    if flags:
+        place = next(number for number, part in enumerate(kept) if part.startswith("Options:"))
+        said = textwrap.fill(", ".join(flags), 98, initial_indent="  ", subsequent_indent="  ")
+        kept.insert(place, f"The job, as for predict:\n{said}")
+    return "\n\n".join(kept)
 
 
 def python_block(body: str) -> str:
@@ -203,7 +224,7 @@ def list_block(name: str) -> str:
     """A list of the catalogue as a Markdown table, from the JSON of its command."""
     if name == "request":
         return _request_table()
-    command = ["devices", "--node-types"] if name == "node-types" else [name]
+    command = ["list", *(["devices", "--node-types"] if name == "node-types" else [name])]
     [found] = json.loads(output_of([*command, "--json"])).values()
     rows = list(found.values()) if isinstance(found, dict) else found
     columns = _COLUMNS[name]
@@ -396,7 +417,7 @@ def draw_plots() -> None:
     """Write the pictures that commands draw with matplotlib."""
     for name, command in PLOTS.items():
         with sandbox() as folder:
-            output_of([*_words_of(command), "--plot", name])
+            output_of([*_words_of(command), "--out", name])
             (DOCS / "images" / name).write_bytes((folder / name).read_bytes())
 
 

@@ -68,7 +68,7 @@ OF_MEMBERS = {
 REFUSED = {
     "train --output own": "train",
     "predict models.py:small -d A100": "capture",
-    "predict resnet50 -d A100 -b 8,16 --plot sweep.png": "plots",
+    "predict resnet50 -d A100 -b 8,16 --out sweep.png": "plots",
     "--server http://localhost:1 predict resnet50": "client",
 }
 """Commands that need more than the core, and the extra that the error has to name."""

@@ -3,7 +3,7 @@
 # iproute2. The head has a namespace of its own and offers no CPUs, so that workers run on the other nodes alone.
 #
 #   nodes.sh up COUNT CPUS RATE [NAME=VALUE ...]  # nodes, CPUs that each offers to Ray, rate of a link (1gbit)
-#   nodes.sh exec precision-time campaign run FILE --address 10.77.0.10:6379
+#   nodes.sh exec precision-time papers campaign run FILE --ray 10.77.0.10:6379
 #   nodes.sh links COUNT RATE                     # the same nodes without Ray
 #   nodes.sh on NODE COMMAND                      # run something on a node
 #   nodes.sh down                                 # end what runs in the namespaces, and remove them

@@ -4,7 +4,7 @@
 #
 #   own-predictddl-cpu.sh FOLDER      # stores, one per lane; running it again goes on where it stopped
 #
-# Afterwards: precision-time campaign export STORE --csv FILE for each, and put the rows together.
+# Afterwards: precision-time papers campaign export STORE --out FILE for each, and put the rows together.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 folder=$1

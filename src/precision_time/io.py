@@ -418,7 +418,7 @@ def check_suffix(option: str, path: Path, kinds: Sequence[str]) -> None:
     """Refuse a file of another kind, before anything is computed for it.
 
     Args:
-        option: What the user wrote the path after, such as --plot.
+        option: What the user wrote the path after, such as --out.
         path: The file to be written.
         kinds: Ends of names that can be, such as .svg.
 

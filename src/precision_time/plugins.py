@@ -72,8 +72,10 @@ class Command:
     """Name of the text below the help, in the module."""
     hands_on: bool = False
     """Whether words that are no options of the command are another program's."""
-    after: str = ""
-    """The first word behind which the help lists it; "" for at the end."""
+    section: str = "More"
+    """Title above it in the help."""
+    leaves: str = ""
+    """Of a command that goes with the next release: what stands in its place. The help does not list it."""
 
 
 @data

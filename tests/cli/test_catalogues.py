@@ -19,33 +19,32 @@ LISTS = {
 
 @pytest.mark.parametrize("command", LISTS)
 def test_lists_hold_the_well_known(cli: Callable[..., Any], command: str) -> None:
-    assert LISTS[command] in cli(command).out
+    assert LISTS[command] in cli("list", command).out
 
 
 @pytest.mark.parametrize("command", LISTS)
 def test_json_is_all_there_is_on_stdout(cli: Callable[..., Any], command: str) -> None:
-    answer = cli(command, "--json")
+    answer = cli("list", command, "--json")
     document = json.loads(answer.out)
     assert LISTS[command] in json.dumps(document[command])
     assert answer.err == ""
 
 
 def test_models_can_be_searched(cli: Callable[..., Any]) -> None:
-    names = [
-        entry["name"] for entry in json.loads(cli("models", "--search", "LLAMA", "--json").out)["models"]
-    ]
+    found = cli("list", "models", "--search", "LLAMA", "--json").out
+    names = [entry["name"] for entry in json.loads(found)["models"]]
     assert names
     assert all("llama" in name for name in names)
 
 
 def test_models_can_be_chosen_by_family(cli: Callable[..., Any]) -> None:
-    entries = json.loads(cli("models", "--family", "cnn", "--json").out)["models"]
+    entries = json.loads(cli("list", "models", "--family", "cnn", "--json").out)["models"]
     assert "resnet50" in {entry["name"] for entry in entries}
     assert {entry["family"] for entry in entries} == {"cnn"}
 
 
 def test_one_device_shows_its_figures_and_their_sources(cli: Callable[..., Any]) -> None:
-    device = json.loads(cli("devices", "H100-SXM5-80GB", "--json").out)
+    device = json.loads(cli("list", "devices", "H100-SXM5-80GB", "--json").out)
     assert device["peak_flops_per_s"]["bf16"] == pytest.approx(989.4e12, rel=0.002)
     assert device["memory_bandwidth_bytes_per_s"] == pytest.approx(3.35e12, rel=0.01)
     assert device["sources"]
@@ -54,17 +53,17 @@ def test_one_device_shows_its_figures_and_their_sources(cli: Callable[..., Any])
 def test_own_devices_are_listed_with_the_known(cli: Callable[..., Any], tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text('[device.MyGPU]\nbase = "A100-SXM4-80GB"\nmemory_gb_per_s = 2500\n')
-    words = ("devices", "--custom", str(file))
+    words = ("list", "devices", "--custom", str(file))
     assert "MyGPU" in cli(*words).out
-    device = json.loads(cli("devices", "MyGPU", "--custom", str(file), "--json").out)
+    device = json.loads(cli("list", "devices", "MyGPU", "--custom", str(file), "--json").out)
     assert device["memory_bandwidth_bytes_per_s"] == 2.5e12
 
 
 def test_node_types_are_listed(cli: Callable[..., Any]) -> None:
-    nodes = json.loads(cli("devices", "--node-types", "--json").out)["node_types"]
+    nodes = json.loads(cli("list", "devices", "--node-types", "--json").out)["node_types"]
     by_name = {node["name"]: node for node in nodes}
     assert by_name["DGX-A100"]["devices"] == 8
-    assert "DGX-A100" in cli("devices", "--node-types").out
+    assert "DGX-A100" in cli("list", "devices", "--node-types").out
 
 
 def test_env_says_what_is_installed_without_importing_it(cli: Callable[..., Any]) -> None:

@@ -21,7 +21,7 @@ app.command()(compare_predictors)
     [
         (["--only", "ours,ernst"], UnknownNameError, "Unknown predictor 'ernst'"),
         (["--seeds", "0"], ConfigError, "--seeds 0: at least one seed"),
-        (["--markdown", "no-such-folder/a.md"], ConfigError, "its folder does not exist"),
+        (["--out", "no-such-folder/a.md"], ConfigError, "its folder does not exist"),
     ],
 )
 def test_wrong_options_are_refused(words: list[str], error: type[Exception], message: str) -> None:
@@ -42,7 +42,7 @@ def test_names_are_completed_after_a_comma() -> None:
 def test_tables_json_and_markdown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PRECISION_TIME_HOME", str(tmp_path))
     monkeypatch.setattr("precision_time_papers.evaluation.comparison.QUICK_ROWS", 250)
-    words = ["--quick", "--only", "flops,ernest-pooled", "--markdown", str(tmp_path / "page.md")]
+    words = ["--quick", "--only", "flops,ernest-pooled", "--out", str(tmp_path / "page.md")]
     answer = CliRunner().invoke(app, words)
     assert answer.exit_code == 0, answer.exception
     assert "unseen architectures" in answer.stdout

@@ -68,7 +68,7 @@ BAD_INPUT = {
     "predict resnet50 --device V100-SXM2-16GB --precision fp8-mixed": "fp8",
     "predict nosuchmodule:build --device L4": "nosuchmodule",
     "predict missing.onnx --device L4": "missing.onnx",
-    "devices H100-SXN5": "H100-SXM5",
+    "list devices H100-SXN5": "H100-SXM5",
     "explain resnet50 --precision fp17": "fp1",
 }
 

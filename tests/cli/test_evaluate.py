@@ -87,4 +87,4 @@ def test_a_campaign_is_exported_before_it_is_read(
     )
     answer = cli(command, *given)
     assert answer.code == 2
-    assert "precision-time campaign export" in answer.err and "--corpus --csv" in answer.err
+    assert "precision-time papers campaign export" in answer.err and "--corpus --out" in answer.err

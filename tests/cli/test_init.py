@@ -51,7 +51,7 @@ def test_the_job_file_predicts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["cluster", "job"])
 def test_a_schema_takes_the_file_and_refuses_a_field_that_is_none(cli, kind: str) -> None:
-    answer = cli("schema", kind)
+    answer = cli("init", "--schema", kind)
     found = json.loads(answer.out)
     content = yaml.safe_load(template(kind))
     jsonschema.validate(content, found)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import shutil
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
-import typer
 
-from precision_time.cli.main import app
+from precision_time.cli.main import every_command
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 TABLE = tomllib.loads((Path(__file__).parent / "option_values.toml").read_text(encoding="utf-8"))
@@ -25,20 +23,10 @@ ANSWERED, REFUSED = (0, 3), 2
 """Exit codes: an answer, one that does not fit in memory among them, and a refusal in words."""
 
 
-def _commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        found = group.get_command(context, name)
-        if hasattr(found, "list_commands"):
-            yield from _commands(found, (*path, name))
-        else:
-            yield " ".join((*path, name)), found
-
-
-COMMANDS = dict(_commands(typer.main.get_command(app)))
+COMMANDS = dict(every_command())
 OPTIONS = [
     (command, flag, option)
-    for command, found in COMMANDS.items()
+    for command, found in every_command(every_option=True)
     for option in found.params
     if option.param_type_name == "option"
     for flag in (max(option.opts, key=len), *option.secondary_opts)

@@ -23,7 +23,7 @@ COMMANDS = (
     Command(path="greet", module="their_code", attribute="greet", summary="Say hello.", examples="__doc__"),
     Command(path="lab run fast", module="their_code", attribute="greet", summary="Run.", examples="__doc__"),
     Command(path="precisions greet", module="their_code", attribute="greet", summary="Hi."),
-    Command(path="near", module="their_code", attribute="greet", summary="By it.", after="predict"),
+    Command(path="near", module="their_code", attribute="greet", summary="By it.", section="Ask"),
     Command(path="predict", module="their_code", attribute="greet", summary="Take over.", examples="__doc__"),
 )
 """
@@ -55,7 +55,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 
 def test_a_built_in_command_asks_for_no_plugin(installed: None, cli) -> None:  # type: ignore[no-untyped-def]
-    assert cli("precisions", "--json").code == 0
+    assert cli("list", "precisions", "--json").code == 0
     assert "their_data" not in sys.modules
 
 
@@ -63,6 +63,7 @@ def test_a_built_in_command_asks_for_no_plugin(installed: None, cli) -> None:  #
 def test_commands_of_a_plugin_are_listed_unloaded_and_run(installed: None, cli) -> None:  # type: ignore[no-untyped-def]
     shown = cli("--help").out
     assert "greet" in shown and "Say hello." in shown and "lab" in shown
+    assert shown.index("near") < shown.index("Decide:")
     assert "their_code" not in sys.modules
     assert cli("greet", "you").out == "hello you\n"
     assert cli("lab", "run", "fast", "all").out == "hello all\n"
@@ -74,15 +75,17 @@ def test_commands_of_a_plugin_are_listed_unloaded_and_run(installed: None, cli) 
 def test_built_in_words_stay_built_in(installed: None) -> None:
     with pytest.warns(RuntimeWarning, match="plugin theirs are left out.*predict is there already"):
         tree = root._tree()
-    assert tree["predict"] is root.COMMANDS["predict"]
+    assert tree["predict"] is root.OWN["predict"]
     words = [*tree]
-    assert words[:3] == ["predict", "near", "sweep"] and words[-2:] == ["greet", "lab"]
+    assert words[:2] == ["predict", "sweep"] and words[-3:] == ["greet", "lab", "near"]
 
 
+@pytest.mark.filterwarnings("ignore:Commands of the plugin theirs:RuntimeWarning")
 def test_a_command_may_be_added_below_a_word_that_allows_it(installed: None, cli) -> None:  # type: ignore[no-untyped-def]
     assert cli("precisions", "greet", "you").out == "hello you\n"
     assert "greet" in cli("precisions", "--help").out
     assert "bf16" in cli("precisions", "bf16-mixed").out
+    assert "bf16" in cli("list", "precisions").out
 
 
 MEMBERS = tomllib.loads(Path(root.__file__).with_name("data").joinpath("members.toml").read_text("utf-8"))
@@ -90,7 +93,7 @@ MEMBERS = tomllib.loads(Path(root.__file__).with_name("data").joinpath("members.
 
 def word_of(command: Command) -> str:
     first = command.path.split()[0]
-    return command.path if first in root.COMMANDS else first
+    return command.path if first in root.OWN else first
 
 
 def test_the_list_of_members_is_what_they_declare() -> None:
@@ -110,7 +113,9 @@ def test_a_command_of_a_member_that_is_not_installed_says_how(
 ) -> None:  # type: ignore[no-untyped-def]
     listed = {**MEMBERS["commands"], "ghn": "precision-time-papers"}
     monkeypatch.setattr(root, "loaded", lambda group: {})
-    monkeypatch.setattr(root, "packaged_toml", lambda package, name: {"commands": listed})
+    monkeypatch.setattr(
+        root, "packaged_toml", lambda package, name: {"commands": listed if "members" in name else {}}
+    )
     clear()
     answer = cli(*words)
     clear()

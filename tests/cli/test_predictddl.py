@@ -1,4 +1,4 @@
-"""`precision-time predictddl`: its commands, run on a registry of the user's own."""
+"""`precision-time papers predictddl`: its commands, run on a registry of the user's own."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from precision_time.cli.main import app
 from precision_time.cli.options import complete_dataset
 from precision_time.errors import ConfigError, CorpusError, UnknownNameError
-from precision_time_papers.cli.predictddl import app, complete_type
+from precision_time_papers.cli.predictddl import complete_type
 
 SCONTROL = "NodeName=n1 CPUTot=64 Gres=gpu:v100:4(S:0-1) RealMemory=385000 State=IDLE Partitions=gpu\n"
 Run = Callable[..., Result]
@@ -22,7 +23,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("PRECISION_TIME_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "160")
     runner = CliRunner()
-    return lambda *words, text=None: runner.invoke(app, words, input=text)
+    return lambda *words, text=None: runner.invoke(app, ["papers", "predictddl", *words], input=text)
 
 
 def test_predict_says_which_predictor_answered(run: Run) -> None:
@@ -146,7 +147,7 @@ def test_predict_takes_an_inventory_or_a_device(run: Run, tmp_path: Path) -> Non
 def test_help_has_examples(run: Run, command: str) -> None:
     found = run(command, "--help")
     assert found.exit_code == 0
-    assert f"precision-time predictddl {command}" in found.stdout
+    assert f"precision-time papers predictddl {command}" in found.stdout
 
 
 def test_names_complete() -> None:

@@ -122,7 +122,7 @@ def test_a_stored_cluster_says_what_is_not_said(cli: Cli, remote: Cli, url: str)
         ("plan resnet50 --epochs 1 --why", "--why does not go with --server"),
         ("layout llama3-8b -g 8 --timeline step.svg", "--timeline does not go with --server"),
         ("evaluate runs.csv", "evaluate does not go to a server"),
-        ("devices", "devices does not go to a server"),
+        ("devices", "list does not go to a server"),
         ("predict resnet50 --custom own.toml", "own.toml"),
         ("predict nowhere.onnx", "nowhere.onnx cannot be read"),
     ],
@@ -172,9 +172,9 @@ def test_the_environment_names_the_service(cli: Cli, url: str, monkeypatch: pyte
     monkeypatch.setenv("PRECISION_TIME_TOKEN", "secret")
     monkeypatch.setenv("PRECISION_TIME_SERVER", url)
     assert "There is no cluster 'nowhere'" in cli("--cluster", "nowhere", "predict", "resnet50").err
-    here = cli("stacks")
+    here = cli("list", "stacks")
     assert here.code == 0
-    assert "stacks is answered here" in here.err
+    assert "list is answered here" in here.err
     assert "--server" in cli("--help").out
 
 

@@ -10,7 +10,7 @@ import pytest
 
 def test_a_table_as_text_json_and_markdown(cli, tmp_path: Path) -> None:
     page = tmp_path / "report.md"
-    words = ("report", "--only", "t1", "--sample", "200", "--markdown", str(page))
+    words = ("papers", "report", "--only", "t1", "--sample", "200", "--out", str(page))
     answer = cli(*words)
     assert answer.code == 0
     assert "T1 Precision spread" in answer.out
@@ -30,10 +30,10 @@ def test_a_table_as_text_json_and_markdown(cli, tmp_path: Path) -> None:
         (["--seeds", "0"], "--seeds 0: at least one seed"),
         (["--folds", "1"], "--folds 1: at least 2 folds are needed"),
         (["--sample", "3"], "--sample 3: folds and trees need at least 200 runs"),
-        (["--html", "no-such-folder/a.html"], "--html no-such-folder/a.html: its folder does not exist"),
+        (["--out", "no-such-folder/a.html"], "--out no-such-folder/a.html: its folder does not exist"),
     ],
 )
 def test_wrong_options_are_refused(cli, words: list[str], message: str) -> None:
-    answer = cli("report", *words)
+    answer = cli("papers", "report", *words)
     assert (answer.code, answer.out) == (2, "")
     assert message in answer.err

@@ -23,8 +23,8 @@ def test_plan_as_json_and_pictures(cli: Callable[..., Any], tmp_path: Path) -> N
     jobs, chart, page = tmp_path / "jobs.yaml", tmp_path / "plan.svg", tmp_path / "plan.html"
     jobs.write_text(JOBS)
     cluster = str(EXAMPLES / "queue-cluster.yaml")
-    call = ["schedule", str(jobs), "--cluster", cluster, "--objective", "deadlines", "--time-limit", "2"]
-    found = cli(*call, "--json", "--plot", str(chart), "--html", str(page))
+    call = ["schedule", str(jobs), "--inventory", cluster, "--objective", "deadlines", "--time-limit", "2"]
+    found = cli(*call, "--json", "--out", str(chart), "--out", str(page))
     assert found.code == 3, "a deadline of a minute is missed"
     plan = json.loads(found.out)
     assert [job["name"] for job in plan["jobs"]] == ["one", "two"]
@@ -39,7 +39,7 @@ def test_plan_as_json_and_pictures(cli: Callable[..., Any], tmp_path: Path) -> N
         (["--quantile", "1"], "between 0 and 1"),
         (["--time-limit", "0"], "above 0"),
         (["--start", "tomorrow"], "not a date"),
-        (["--plot", "plan.pdf"], "not .svg or .png"),
+        (["--out", "plan.pdf"], "said by its ending"),
     ],
 )
 def test_options_that_break_a_rule(
@@ -47,6 +47,6 @@ def test_options_that_break_a_rule(
 ) -> None:
     jobs = tmp_path / "jobs.yaml"
     jobs.write_text(JOBS)
-    found = cli("schedule", str(jobs), "--cluster", str(EXAMPLES / "queue-cluster.yaml"), *options)
+    found = cli("schedule", str(jobs), "--inventory", str(EXAMPLES / "queue-cluster.yaml"), *options)
     assert found.code == 2
     assert said in found.err and "To fix" in found.err

@@ -108,7 +108,7 @@ def test_control_characters_of_wrong_words_are_escaped() -> None:
 def test_a_baseline_is_checked_before_the_report_is_made(tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
     path.write_text('{"figures": {}}', encoding="utf-8")
-    code, _, told = run_command(["report", "--quick", "--against", str(path)])
+    code, _, told = run_command(["papers", "report", "--quick", "--against", str(path)])
     assert code == 2 and "is no baseline of a report: card" in told
 
 

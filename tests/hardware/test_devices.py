@@ -168,7 +168,7 @@ def test_another_memory_changes_the_memory_alone() -> None:
 
 
 def test_unknown_name_offers_the_nearest() -> None:
-    with pytest.raises(UnknownNameError, match=r"H100.*precision-time devices") as caught:
+    with pytest.raises(UnknownNameError, match=r"H100.*precision-time list devices") as caught:
         get_device("H1000")
     assert "H100" in caught.value.nearest
 

@@ -108,7 +108,7 @@ def test_clear_spelling_needs_no_assumption(spelling: str) -> None:
 
 @pytest.mark.parametrize("spelling", ["fp17", "", "precise", "bf17-mixed", "fp16-mixed:nonsense"])
 def test_unknown_spelling_is_an_error_with_a_remedy(spelling: str) -> None:
-    with pytest.raises(UnknownNameError, match=r"precision-time precisions|Variants of"):
+    with pytest.raises(UnknownNameError, match=r"precision-time list precisions|Variants of"):
         get_policy(spelling)
 
 

@@ -12,6 +12,7 @@ import typer
 from precision_time import compare_precisions, find_layouts, predict_time
 from precision_time.cli.main import load_command
 from precision_time.cli.request_options import request_options
+from precision_time.planning.run.schema import RunOptions
 from precision_time.predict.explain import explain
 from precision_time.request.fields import Count, Option
 from precision_time.request.schema import LayoutOptions, RequestFields, request_fields
@@ -36,7 +37,7 @@ def shown() -> dict[str, str]:
     context = typer.Context(load_command("predict"), info_name="predict")
     return {
         flag: str(parameter.get_help_record(context))
-        for parameter in load_command("predict").params
+        for parameter in load_command("predict", every_option=True).params
         for flag in (*parameter.opts, *parameter.secondary_opts)
     }
 
@@ -59,11 +60,22 @@ def test_the_command_shows_every_field_and_its_help(shown: dict[str, str], name:
 
 def test_the_command_has_no_other_options(shown: dict[str, str]) -> None:
     of_fields = {flag for name in FIELDS.keys() - PYTHON_ONLY for flag in flags_of(name)}
+    of_fields |= {f"--{name.replace('_', '-')}" for name in RunOptions.model_fields}
     negated = {flag for flag in shown if flag.startswith("--no-")}
     assert (
         shown.keys() - negated - of_fields
         == {
-            *("--jobs", "--sort", "--baseline", "--plot", "--memory-timeline", "--emit", "--out", "-o"),
+            *(
+                "--jobs",
+                "--sort",
+                "--baseline",
+                "--memory-timeline",
+                "--emit",
+                "--out",
+                "-o",
+                "--set",
+                "--whole-run",
+            ),
             *("--brief", "--why", "--json", "--help", "-h", "model"),
         }
         & shown.keys()
@@ -124,7 +136,8 @@ def test_a_new_field_is_a_new_option_and_a_new_argument(
         return options
 
     app = typer.Typer()
-    app.command()(command)
+    app.command()(command.with_every_option())  # type: ignore[attr-defined]
+    assert "brand_new" in command.fields()  # type: ignore[attr-defined]
     (option,) = [each for each in typer.main.get_command(app).params if each.name == "brand_new"]
     assert option.opts == ["--brand-new", "-k"]
     assert option.help == "Of a kind nobody has seen. Default: seven."  # type: ignore[attr-defined]

@@ -47,7 +47,7 @@ def test_rows(tmp_path: Path) -> None:
         client.put("/v1/clusters/pod", json=POD)
         again = {"json": {"measurements": [ROW] * 2}, "headers": {"Idempotency-Key": "once"}}
         assert client.post(path, **again).status_code == 201
-        refused(client.post(path, json={"measurements": [ROW] * 2}), "3 measurements", "--max-rows")
+        refused(client.post(path, json={"measurements": [ROW] * 2}), "3 measurements", "--limit rows=")
         assert client.get(path).json()["count"] == 2
         assert client.post(path, json={"measurements": [ROW]}).status_code == 201
         refused(client.post(path, json={"measurements": [ROW]}), "3 measurements")
@@ -60,7 +60,7 @@ def test_rows(tmp_path: Path) -> None:
 def test_clusters(tmp_path: Path) -> None:
     with asked(tmp_path, max_clusters=2) as client:
         assert [client.put(f"/v1/clusters/{name}", json=POD).status_code for name in "ab"] == [201, 201]
-        refused(client.put("/v1/clusters/c", json=POD), "2 clusters", "--max-clusters", "DELETE")
+        refused(client.put("/v1/clusters/c", json=POD), "2 clusters", "--limit clusters=", "DELETE")
         assert client.put("/v1/clusters/b", json=POD).status_code == 200
         assert client.delete("/v1/clusters/a").status_code == 204
         assert client.put("/v1/clusters/c", json=POD).status_code == 201
@@ -75,7 +75,7 @@ def test_models(tmp_path: Path) -> None:
     with asked(tmp_path, max_models=1) as client:
         first = upload(client, 1)
         assert first.status_code == 201
-        refused(upload(client, 2), "1 models", "--max-models", "DELETE")
+        refused(upload(client, 2), "1 models", "--limit models=", "DELETE")
         assert upload(client, 1).status_code == 200
         assert client.delete(first.headers["location"]).status_code == 204
         assert upload(client, 2).status_code == 201
@@ -87,7 +87,7 @@ def test_bytes(tmp_path: Path) -> None:
         found = [client.put(f"/v1/clusters/c{n}", json=body) for n in range(600)]
         taken = sum(each.status_code == 201 for each in found)
         assert 100 < taken < 500
-        refused(found[-1], "1,048,576 bytes", "--max-store")
+        refused(found[-1], "1,048,576 bytes", "--limit store=")
         for n in range(20):
             assert client.delete(f"/v1/clusters/c{n}").status_code == 204
         assert client.put("/v1/clusters/another", json=body).status_code == 201
@@ -108,6 +108,6 @@ def test_whatever_is_stored_counts(tmp_path: Path, write: Callable[[Any], Any]) 
     with open_store(url) as store:
         store.put_cluster("a", {})
     with open_store(url, quotas=Quotas(size_bytes=(tmp_path / "s.sqlite").stat().st_size)) as store:
-        with pytest.raises(QuotaError, match="--max-store"):
+        with pytest.raises(QuotaError, match="--limit store="):
             write(store)
         assert (store.clusters(), store.models(), store.count_measurements("a")) == ([("a", {})], [], 0)

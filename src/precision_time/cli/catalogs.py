@@ -1,4 +1,4 @@
-"""`precision-time devices`, `models`, `precisions`, `stacks`: what the package knows by name."""
+"""`precision-time list devices`, `models`, `precisions`, `stacks`: what the package knows by name."""
 
 from __future__ import annotations
 
@@ -19,19 +19,25 @@ if TYPE_CHECKING:
 
 DEVICES_EXAMPLES = """\b
 Examples:
-  precision-time devices
-  precision-time devices H100-SXM5-80GB --json
-  precision-time devices --node-types
+  precision-time list devices
+  precision-time list devices H100-SXM5-80GB --json
+  precision-time list devices --node-types
 """
 MODELS_EXAMPLES = """\b
 Examples:
-  precision-time models --family cnn
-  precision-time models --search llama --json
-  precision-time models --search vit-l
+  precision-time list models --family cnn
+  precision-time list models --search llama --json
+  precision-time list models --search vit-l
+"""
+PRECISIONS_EXAMPLES = """\b
+Examples:
+  precision-time list precisions
+  precision-time list precisions fp16-mixed:apex-o2 --yaml > policy.yaml
+  precision-time list precisions O2 --json
 """
 STACKS_EXAMPLES = """\b
 Examples:
-  precision-time stacks
+  precision-time list stacks
   precision-time predict resnet50 --device A100-SXM4-80GB --stack ngc-tuned
 """
 

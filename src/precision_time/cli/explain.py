@@ -1,28 +1,54 @@
-"""`precision-time explain`: what a precision changes in a model, per class of operator."""
+"""`precision-time explain`: what a precision changes in a model, or how each number moves the time."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import typer
+
+from ..errors import ConfigError
 from ..predict.explain import EXPLAINED_FIELDS
 from ..predict.explain import explain as explain_request
 from .options import JsonOption, ModelArgument
-from .output import progress, write_json, write_page
-from .request_options import one_request, request_options
+from .output import progress, write_json, write_page, write_rows
+from .request_options import given_options, one_request, request_options
 
 EXAMPLES = """\b
 Examples:
   precision-time explain resnet50 --precision fp16-mixed
   precision-time explain llama3-8b --precision fp8-mixed --device H100-SXM5-80GB --batch-size 1 --json
+  precision-time explain resnet50 --what numbers -d A100 -g 16 -b 256
+  precision-time explain llama3-8b --what numbers -d H100 -g 64 -p fp8-mixed --json
 """
+_COLUMNS = ("number", "what it is", ">value", ">half of it", ">twice of it", ">elasticity")
 
 
-@request_options(only=EXPLAINED_FIELDS)
-def explain(model: ModelArgument, *, json_output: JsonOption = False, **fields: Any) -> None:
-    """Show what a precision changes, per op class.
+@request_options()
+def explain(
+    model: ModelArgument,
+    *,
+    what: Annotated[
+        Literal["precision", "numbers"],
+        typer.Option("--what", help="What the precision changes, or how each number moves the time."),
+    ] = "precision",
+    json_output: JsonOption = False,
+    **fields: Any,
+) -> None:
+    """Show what a precision changes, or how each number counts.
 
-    FLOPs, bytes, kernels and casts of one training step, compared with fp32.
+    Of a precision: FLOPs, bytes, kernels and casts of one training step per op class, compared with fp32. Of
+    the numbers of a job: each is halved and doubled, alone; shown is the change of the time per sample.
+    Elasticity: percent of time for one percent more.
     """
+    if what == "numbers":
+        _explain_numbers(model, fields, json_output=json_output)
+        return
+    beyond = [name for name in given_options(fields) if name not in EXPLAINED_FIELDS]
+    if beyond:
+        raise ConfigError(
+            f"{', '.join(beyond)}: what a precision changes does not depend on it. To fix: leave it out, or "
+            "ask for --what numbers."
+        )
     request = one_request(model, fields)
     with progress(f"Lowering {model}"):
         explanation = explain_request(request)
@@ -32,3 +58,34 @@ def explain(model: ModelArgument, *, json_output: JsonOption = False, **fields: 
     from ..predict.page import explanation_blocks
 
     write_page(explanation_blocks(explanation.to_dict()))
+
+
+def _explain_numbers(model: str, fields: dict[str, Any], *, json_output: bool) -> None:
+    """How much the time moves with each number of the job."""
+    from ..predict.sensitivity import sensitivity
+
+    request = one_request(model, fields)
+    with progress(f"Predicting {model}"):
+        found = sensitivity(request)
+    if json_output:
+        write_json({"sensitivity": [row.to_dict() for row in found]})
+        return
+    write_rows(
+        f"Time per sample of {request.model}, what moves it most first",
+        _COLUMNS,
+        [
+            (
+                row.name,
+                row.words,
+                f"{row.value:.4g}",
+                _change(row.at_half),
+                _change(row.at_double),
+                f"{row.elasticity:+.2f}",
+            )
+            for row in found
+        ],
+    )
+
+
+def _change(change: float | None) -> str:
+    return "-" if change is None else f"{change:+.1%}"

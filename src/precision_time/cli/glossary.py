@@ -1,4 +1,4 @@
-"""`precision-time glossary`: what the words of an answer mean."""
+"""`precision-time list words`: what the words of an answer mean."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .output import write_json
 
 EXAMPLES = """\b
 Examples:
-  precision-time glossary contention
-  precision-time glossary --json
+  precision-time list words contention
+  precision-time list words --json
 """
 
 
@@ -31,7 +31,7 @@ def glossary(
     found = {name: text for name, text in entries.items() if word is None or word.lower() in name.lower()}
     if word is not None and not found:
         raise UnknownNameError(
-            kind="word", name=word, known=entries, hint="All words: precision-time glossary."
+            kind="word", name=word, known=entries, hint="All words: precision-time list words."
         )
     if json_output:
         write_json(found)

@@ -1,4 +1,4 @@
-"""`precision-time grids`: what a kWh emits by country, grid and region of a cloud, and the PUE."""
+"""`precision-time list grids`: what a kWh emits by country, grid and region of a cloud, and the PUE."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  precision-time grids --cloud aws
-  precision-time grids aws:us-east-1
-  precision-time grids --search sweden --json
+  precision-time list grids --cloud aws
+  precision-time list grids aws:us-east-1
+  precision-time list grids --search sweden --json
 """
 
 

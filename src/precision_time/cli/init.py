@@ -1,4 +1,4 @@
-"""`precision-time init` and `schema`: files to start from, and what an editor checks them by."""
+"""`precision-time init`: files to start from, and what an editor checks them by."""
 
 from __future__ import annotations
 
@@ -17,28 +17,35 @@ EXAMPLES = """\b
 Examples:
   precision-time init cluster.yaml
   precision-time init job.yaml
-"""
-SCHEMA_EXAMPLES = """\b
-Examples:
-  precision-time schema cluster > cluster.schema.json
-  precision-time schema job > job.schema.json
+  precision-time init --schema job > job.schema.json
 """
 _KINDS = ("cluster", "job")
 _ENDINGS = (".yaml", ".yml")
 
 
 def init(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="cluster.yaml or job.yaml, in any folder.")],
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="cluster.yaml or job.yaml, in any folder; --schema: cluster or job."
+        ),
+    ],
     *,
     kind: Annotated[
         Literal["cluster", "job"] | None,
         typer.Option("--kind", help="What is written, if the name does not say."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file.")] = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Write the JSON schema of such a file to stdout instead.")
+    ] = False,
     json_output: JsonOption = False,
 ) -> None:
     """Write a commented file to start from: a cluster of your own, or a job."""
     found: str | None = kind or next((word for word in _KINDS if word in path.stem.lower()), None)
+    if schema and found is not None:
+        write_json(schema_of(found))
+        return
     if found is None or path.suffix.lower() not in _ENDINGS:
         raise OutputError(
             f"{path} does not say what to write: a cluster or a job, as YAML. To fix: name it cluster.yaml "
@@ -56,16 +63,6 @@ def init(
 def template(kind: str) -> str:
     """The file that `init` writes."""
     return files(__package__).joinpath(f"data/{kind}.yaml").read_text(encoding="utf-8")
-
-
-def schema(
-    kind: Annotated[Literal["cluster", "job"], typer.Argument(help="Which file.")],
-    *,
-    json_output: JsonOption = True,
-) -> None:
-    """Write the JSON schema of a file of clusters or jobs."""
-    del json_output  # There is nothing else to write.
-    write_json(schema_of(kind))
 
 
 def schema_of(kind: str) -> dict[str, Any]:

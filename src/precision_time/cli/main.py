@@ -8,7 +8,7 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -19,57 +19,117 @@ import typer.core
 
 from .. import __version__
 from ..cache import data
-from ..client.remote import ASKED_OF_SERVERS, choose
+from ..client.remote import ASKED_OF_SERVERS, SERVER_VARIABLE, choose
 from ..errors import ConfigError, PrecisionTimeError, in_one_line, nearest_names, printable, shown
 from ..io import packaged_toml
 from ..plugins import Command, left_out, loaded
 from .output import message
 
-SERVER_VARIABLE = "PRECISION_TIME_SERVER"
-
-
 _Tree = dict[str, Any]
 """Commands by word: a `Command`, or the tree of the words that may follow."""
 
 
+ASK, DECIDE, LOOK_UP, LEARN = "Ask", "Decide", "Look up", "Learn, set up"
+
+
 def _own(
-    path: str, module: str, attribute: str, summary: str, examples: str = "EXAMPLES", **more: Any
+    section: str, path: str, module: str, attribute: str, summary: str, examples: str = "EXAMPLES"
 ) -> Command:
     """A command whose code stands beside this file."""
-    module = f"{__package__}.{module}"
-    return Command(path=path, module=module, attribute=attribute, summary=summary, examples=examples, **more)
+    return Command(
+        path=path,
+        module=f"{__package__}.{module}",
+        attribute=attribute,
+        summary=summary,
+        examples=examples,
+        section=section,
+    )
 
 
 _OWN = (
-    _own("predict", "predict", "predict", "Predict the time of a step, an epoch, a run."),
-    _own("sweep", "sweep", "sweep", "Predict a grid of jobs of any size into a file."),
-    _own("layout", "layout", "layout", "Rank the ways to spread a model over devices."),
-    _own("sensitivity", "sensitivity", "sensitivity", "Show how each number moves the time of a job."),
-    _own("run", "run", "run", "Predict how long a whole training takes."),
-    _own("plan", "plan", "plan", "Choose devices for a run under a deadline and a budget."),
-    _own("explain", "explain", "explain", "Show what a precision changes, per op class."),
-    _own("evaluate", "evaluate", "evaluate", "Score the predictor on measured runs."),
-    _own("train", "train", "train", "Fit a predictor of your own."),
-    _own("models", "catalogs", "models", "List the models that answer without torch.", "MODELS_EXAMPLES"),
+    _own(ASK, "predict", "predict", "predict", "Predict the time of a step, an epoch, a run."),
+    _own(ASK, "sweep", "sweep", "sweep", "Predict a grid of jobs of any size into a file."),
+    _own(ASK, "explain", "explain", "explain", "Show what a precision changes, or how each number counts."),
+    _own(DECIDE, "plan", "plan", "plan", "Choose devices for a run under a deadline and a budget."),
+    _own(DECIDE, "layout", "layout", "layout", "Rank the ways to spread a model over devices."),
+    _own(DECIDE, "precisions advise", "precisions", "advise", "Show precisions side by side: which to take."),
     _own(
-        "devices", "catalogs", "devices", "List the devices, or one with all its figures.", "DEVICES_EXAMPLES"
+        LOOK_UP,
+        "list models",
+        "catalogs",
+        "models",
+        "List the models that answer without torch.",
+        "MODELS_EXAMPLES",
     ),
-    _own("precisions", "precisions", "app", "List the precisions, or advise on one."),
-    _own("stacks", "catalogs", "stacks", "List the software profiles.", "STACKS_EXAMPLES"),
-    _own("prices", "prices", "prices", "Show what an hour of a device costs, where, and since when."),
-    _own("grids", "grids", "grids", "List the carbon intensity of electricity by place, and the PUE."),
-    _own("init", "init", "init", "Write a commented file to start from: a cluster of your own, or a job."),
     _own(
-        "schema", "init", "schema", "Write the JSON schema of a file of clusters or jobs.", "SCHEMA_EXAMPLES"
+        LOOK_UP,
+        "list devices",
+        "catalogs",
+        "devices",
+        "List the devices, or one with all its figures.",
+        "DEVICES_EXAMPLES",
     ),
-    _own("glossary", "glossary", "glossary", "Define the words that an answer prints."),
-    _own("env", "env", "env", "Show versions, the corpus, packages and GPUs."),
-    _own("calibrate", "calibrate", "calibrate", "Calibrate the predictor to your own cluster."),
+    _own(
+        LOOK_UP,
+        "list precisions",
+        "catalogs",
+        "precisions",
+        "List the precision policies, or say one in full.",
+        "PRECISIONS_EXAMPLES",
+    ),
+    _own(LOOK_UP, "list stacks", "catalogs", "stacks", "List the software profiles.", "STACKS_EXAMPLES"),
+    _own(
+        LOOK_UP,
+        "list prices",
+        "prices",
+        "prices",
+        "Show what an hour of a device costs, where, and since when.",
+    ),
+    _own(
+        LOOK_UP,
+        "list grids",
+        "grids",
+        "grids",
+        "List the carbon intensity of electricity by place, and the PUE.",
+    ),
+    _own(LOOK_UP, "list words", "glossary", "glossary", "Define the words that an answer prints."),
+    _own(LOOK_UP, "list fields", "fields", "fields", "List the fields of a job, which --set takes."),
+    _own(LEARN, "evaluate", "evaluate", "evaluate", "Score the predictor on measured runs."),
+    _own(LEARN, "calibrate", "calibrate", "calibrate", "Calibrate the predictor to your own cluster."),
+    _own(LEARN, "train", "train", "train", "Fit a predictor of your own."),
+    _own(
+        LEARN,
+        "init",
+        "init",
+        "init",
+        "Write a commented file to start from: a cluster of your own, or a job.",
+    ),
+    _own(LEARN, "env", "env", "env", "Show versions, the corpus, packages and GPUs."),
 )
-COMMANDS: Mapping[str, Command] = {each.path: each for each in _OWN}
+
+
+def _placed(tree: _Tree, command: Command) -> bool:
+    """Whether a command found its place in a tree: its words are not another's."""
+    *group, name = command.path.split()
+    place: Any = tree
+    for word in group:
+        place = place.setdefault(word, {})
+        if isinstance(place, Command):
+            return False
+    return bool(place.setdefault(name, command) is command)
+
+
+def _tree_of(commands: Iterable[Command]) -> _Tree:
+    tree: _Tree = {}
+    for command in commands:
+        _placed(tree, command)
+    return tree
+
+
+OWN: _Tree = _tree_of(_OWN)
 """What the core has, in the order of the help."""
 _OPEN = frozenset({"precisions"})
-"""Words of the core below which plug-ins may add commands (`below`)."""
+"""Words of the core below which plug-ins may add commands."""
 
 
 _MEASURING = frozenset({"measure", "campaign"})
@@ -85,26 +145,13 @@ class _Stopped(BaseException):
 @data
 def _tree() -> _Tree:
     """All commands: the core's, then what plug-ins add; words of the core stay its own."""
-    tree: _Tree = dict(COMMANDS)
+    tree: _Tree = {word: dict(found) if isinstance(found, dict) else found for word, found in OWN.items()}
     for plugin, added in loaded("commands").items():
         for command in added:
-            words = command.path.split()
-            if words[0] in _OPEN and len(words) > 1:
-                continue
-            place = tree
-            for word in words[:-1]:
-                place = place.setdefault(word, {}) if isinstance(place.get(word, {}), dict) else {}
-            if words[0] in COMMANDS or words[-1] in place:
+            word = command.path.split()[0]
+            if (word in OWN and word not in _OPEN) or not _placed(tree, command):
                 left_out("commands", plugin, ConfigError(f"{command.path} is there already"))
-            else:
-                place[words[-1]] = command
-    return _in_order(tree)
-
-
-def below(word: str) -> Mapping[str, Command]:
-    """What plug-ins add below a word of the core, by the word that follows."""
-    added = (command for commands in loaded("commands").values() for command in commands)
-    return {command.path.split()[-1]: command for command in added if command.path.split()[:-1] == [word]}
+    return tree
 
 
 def check_installed(words: str) -> None:
@@ -118,19 +165,15 @@ def check_installed(words: str) -> None:
         raise ConfigError(f"The command {words} is not installed. To fix: pip install {missing}.")
 
 
-def _in_order(tree: _Tree) -> _Tree:
-    """The first words as the help lists them: each behind the one that its command names, else at the end."""
-    behind: dict[str, list[str]] = {}
-    for word, found in tree.items():
-        after = found.after if isinstance(found, Command) else ""
-        behind.setdefault(after if after in tree else "", []).append(word)
+def _listed(tree: _Tree) -> _Tree:
+    """A tree without the commands that leave with the next release."""
+    return {word: found for word, found in tree.items() if isinstance(found, dict) or not found.leaves}
 
-    def listed(word: str) -> Iterator[str]:
-        for each in behind.get(word, ()):
-            yield each
-            yield from listed(each)
 
-    return {**{word: tree[word] for word in listed("")}, **tree}
+def _section(found: Command | _Tree) -> str:
+    while isinstance(found, dict):
+        found = next(iter(found.values()))
+    return found.section
 
 
 class Commands(typer.core.TyperGroup):
@@ -161,17 +204,18 @@ class Commands(typer.core.TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         """Names in the order of the help."""
         del ctx
-        return list(_tree() if self.words is None else self.words)
+        return list(_listed(_tree() if self.words is None else self.words))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the words begin with.
+        """The command that the words begin with; one that was called otherwise says so.
 
         Raises:
             ConfigError: If there is none; offers the nearest.
         """
+        if self.words is None and args and (args[0] not in OWN or args[0] in _OPEN):
+            args = _renamed(args, say=not ctx.resilient_parsing)
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            if self.words is None:
-                check_installed(args[0])
+            check_installed(args[0] if self.words is None else f"{ctx.info_name} {args[0]}")
             near = nearest_names(args[0], self.list_commands(ctx)) or self.list_commands(ctx)[:1]
             raise ConfigError(
                 f"No such command: {shown(args[0])}. Did you mean {' or '.join(near)}? "
@@ -182,19 +226,52 @@ class Commands(typer.core.TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of a name; None where there is none."""
         del ctx
-        words: Mapping[str, Any] = COMMANDS if cmd_name in COMMANDS else _tree()
-        found = (words if self.words is None else self.words).get(cmd_name)
+        words = _words_of(cmd_name) if self.words is None else self.words
+        found = words.get(cmd_name)
         return None if found is None else loaded_command(cmd_name, found)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """The list of commands, without loading them."""
-        words = _tree() if self.words is None else self.words
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, _summary(words[name])) for name in self.list_commands(ctx)])
+        """The list of commands by section, without loading them."""
+        words = _listed(_tree() if self.words is None else self.words)
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            title = _section(words[name]) if self.words is None else "Commands"
+            sections.setdefault(title, []).append((name, _summary(words[name])))
+        for title, rows in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+def _words_of(first: str) -> Mapping[str, Any]:
+    """The tree that a first word is looked up in: plug-ins are asked only for what is not the core's."""
+    return OWN if first in OWN and first not in _OPEN else _tree()
+
+
+def _renamed(words: list[str], *, say: bool) -> list[str]:
+    """The words of a command line by the names of today; of old ones it is said what they are called now."""
+    table = packaged_toml(__package__, "data/moved.toml")
+    first = _tree().get(words[0], {})
+    for count in (2, 1):
+        old = " ".join(words[:count])
+        if len(words) < count or old not in table["commands"]:
+            continue
+        if count == 1 and isinstance(first, dict) and first:  # a group now, which showed something before
+            if words[1:2] and (words[1] in first or words[1] in _HELP):
+                return words
+            if words[1:2]:
+                check_installed(f"{old} {words[1]}")
+        new = table["commands"][old]
+        if say:
+            message(f"Note: {old} is called {new} now; the old name goes with the next release.")
+        return [*new.split(), *words[count:]]
+    return words
 
 
 class OneCommand(typer.core.TyperCommand):
     """A command whose options stand in sections, and that knows what other tools call them."""
+
+    path = ""
+    """What one types after the program's name."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """The parameters by section: those of a request as `SECTIONS` has them, the command's own last."""
@@ -216,20 +293,47 @@ class OneCommand(typer.core.TyperCommand):
         return [_as_given(item) for item in super().get_params(ctx)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The arguments as usual; an option that is not there says what stands in its place.
+        """The arguments as usual, fields of the job that are no options by --set.
+
+        An option that is not there says what stands in its place.
 
         Raises:
-            ConfigError: If the option has another name here.
+            ConfigError: If the option has another name here, or --set names no field.
         """
         try:
             with _printable_errors():
-                return super().parse_args(ctx, args)
+                return super().parse_args(ctx, args if ctx.resilient_parsing else self._today(ctx, args))
         except Exception as error:
             given = getattr(error, "option_name", "")  # of the parser's NoSuchOption
             ours = other_options().get(str(given).lower().replace("_", "-"))
-            if ours is None or ours.split()[0] not in {flag for item in self.params for flag in item.opts}:
+            flags = {flag for item in self.params for flag in item.opts}
+            if ours is None or (ours.split()[0] not in flags and "--set" not in flags):
                 raise
             raise ConfigError(f"No such option: {given}. To fix: {ours}.") from None
+
+    def _today(self, ctx: Any, args: list[str]) -> list[str]:
+        """The words, with fields that are no options said by --set, and options by their names of today."""
+        takes_value = {
+            flag: not item.is_flag
+            for item in self.get_params(ctx)
+            if item.param_type_name == "option"
+            for flag in (*item.opts, *item.secondary_opts)
+        }
+        if all(not word.startswith("-") or word.partition("=")[0] in takes_value for word in args):
+            return args
+        from .settings import as_settings
+
+        table: dict[str, str] = packaged_toml(__package__, "data/moved.toml")["options"].get(self.path, {})
+
+        def renamed(flag: str) -> str | None:
+            if (new := table.get(flag)) is not None:
+                message(f"Note: {flag} of {self.path} is {new} now; the old name goes with the next release.")
+            return new
+
+        fields: dict[str, Any] = getattr(self.callback, "fields", dict)()
+        return as_settings(
+            args, fields, takes_value, renamed=renamed, leading=not ctx.allow_interspersed_args
+        )
 
 
 @contextlib.contextmanager
@@ -269,33 +373,49 @@ def other_options() -> dict[str, str]:
 
 def _summary(found: Command | _Tree) -> str:
     """The line of the help; that of a group of words is of its commands."""
-    return found.summary if isinstance(found, Command) else ", ".join(found) + "."
+    return found.summary if isinstance(found, Command) else ", ".join(_listed(found)) + "."
 
 
-def load_command(name: str) -> Any:
+_COMPLETION = "_PRECISION_TIME_COMPLETE"
+"""Variable in which a shell asks what completes a word: also the options that the help does not show."""
+
+
+def load_command(name: str, *, every_option: bool = False) -> Any:
     """The command of a first word.
+
+    Args:
+        name: The word.
+        every_option: Whether every field of the job is an option, rather than those that the help shows.
 
     Raises:
         KeyError: If there is none.
     """
-    return loaded_command(name, COMMANDS[name] if name in COMMANDS else _tree()[name])
+    return loaded_command(name, _words_of(name)[name], every_option=every_option)
 
 
-def loaded_command(name: str, found: Command | _Tree) -> Any:
+def loaded_command(name: str, found: Command | _Tree, *, every_option: bool = False) -> Any:
     """A command with its code, or a group of those below a word."""
     if isinstance(found, Command):
-        return _command(found)
-    group = Commands(name=name, no_args_is_help=True, help=_summary(found), context_settings=_SETTINGS)
+        return _command(found, every_option=every_option or _COMPLETION in os.environ)
+    group = Commands(
+        name=name,
+        no_args_is_help=True,
+        help=_summary(found),
+        context_settings=_SETTINGS,
+        rich_markup_mode=None,
+    )
     group.words = found
     return group
 
 
 @data
-def _command(place: Command) -> Any:
+def _command(place: Command, *, every_option: bool) -> Any:
     module = import_module(place.module)
     found = getattr(module, place.attribute)
-    if isinstance(found, typer.Typer):
-        return typer.main.get_command(found)
+    if every_option and hasattr(found, "with_every_option"):
+        found = found.with_every_option()
+    if place.leaves:
+        message(f"Note: {place.path} goes with the next release: {place.leaves}")
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_SETTINGS)
     settings = _HANDING_ON if place.hands_on else None
     alone.command(
@@ -304,7 +424,9 @@ def _command(place: Command) -> Any:
         context_settings=settings,
         epilog=getattr(module, place.examples),
     )(found)
-    return typer.main.get_command(alone)
+    made: Any = typer.main.get_command(alone)
+    made.path = place.path
+    return made
 
 
 _HANDING_ON = {
@@ -313,7 +435,8 @@ _HANDING_ON = {
     "allow_interspersed_args": False,
     "max_content_width": 100,
 }
-_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_HELP = ["-h", "--help"]
+_SETTINGS = {"help_option_names": _HELP, "max_content_width": 100}
 app = typer.Typer(
     name="precision-time",
     cls=Commands,
@@ -325,15 +448,38 @@ app = typer.Typer(
 )
 
 
+def every_command(*, every_option: bool = False, leaving: bool = False) -> Iterator[tuple[str, Any]]:
+    """Every command that is no group: what one types after the program's name, and the command.
+
+    Args:
+        every_option: Whether every field of a job is an option of it, rather than those that the help shows.
+        leaving: Whether also those that go with the next release.
+    """
+
+    def asked(tree: _Tree) -> _Tree:
+        return tree if leaving else _listed(tree)
+
+    def below(words: str, found: Command | _Tree) -> Iterator[tuple[str, Any]]:
+        if isinstance(found, Command):
+            yield words, loaded_command(words, found, every_option=every_option)
+        else:
+            for name, inner in asked(found).items():
+                yield from below(f"{words} {name}", inner)
+
+    for name, found in asked(_tree()).items():
+        yield from below(name, found)
+
+
 def command_paths() -> list[str]:
     """Every command as one types it, without the program's name; a group stands before its commands."""
 
-    def below(command: Any, path: str) -> Iterator[str]:
-        yield path
-        for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
-            yield from below(command.get_command(None, name), f"{path} {name}")
+    def below(tree: _Tree, before: str) -> Iterator[str]:
+        for word, found in _listed(tree).items():
+            yield f"{before}{word}"
+            if isinstance(found, dict):
+                yield from below(found, f"{before}{word} ")
 
-    return [path for name in _tree() for path in below(load_command(name), name)]
+    return list(below(_tree(), ""))
 
 
 def _show_version(wanted: bool) -> None:
@@ -407,7 +553,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.stderr = sys.stderr or io.StringIO()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if arguments is None:
-        _prepare_process(measures=not _MEASURING.isdisjoint(words[:1]))
+        _prepare_process(measures=not _MEASURING.isdisjoint(words[:2]))
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +10,11 @@ import typer
 
 from ..errors import ConfigError
 from ..launch import LAUNCHERS
+from ..request.fields import Option
 
+PREFIX = "--"
+SETTINGS = "settings"
+"""Parameter of a command that --set fills."""
 NOTHING_FITS = 3
 """Exit status of a command whose every answer is that the job does not fit in memory."""
 
@@ -44,6 +48,13 @@ def complete_stack(prefix: str) -> list[str]:
     return [name for name in (*stack_names(), *said_stack_names()) if name.startswith(prefix)]
 
 
+def flags_of(name: str, option: Option) -> tuple[str, ...]:
+    """The spellings of a field as an option, the long one first unless it declares its own."""
+    if any(flag.startswith(PREFIX) for flag in option.flags):
+        return option.flags
+    return (f"{PREFIX}{name.replace('_', '-')}", *option.flags)
+
+
 def output_file(*flags: str, text: str) -> Any:
     """An option that names a file to write; its folder must exist before anything is computed.
 
@@ -54,12 +65,35 @@ def output_file(*flags: str, text: str) -> Any:
     return typer.Option(*flags, dir_okay=False, help=text, callback=_folder_exists)
 
 
-def _folder_exists(option: typer.CallbackParam, path: Path | None) -> Path | None:
-    if path is not None and not path.absolute().parent.is_dir():
-        raise ConfigError(
-            f"{option.opts[0]} {path}: its folder does not exist. To fix: create it, or name another."
-        )
-    return path
+def _folder_exists(option: typer.CallbackParam, given: Any) -> Any:
+    for path in given if isinstance(given, list | tuple) else (given,):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise ConfigError(
+                f"{option.opts[0]} {path}: its folder does not exist. To fix: create it, or name another."
+            )
+    return given
+
+
+def by_ending(paths: Sequence[Path] | None, **kinds: Sequence[str]) -> dict[str, Path | None]:
+    """The files of --out by what is written into each, which its ending says.
+
+    Args:
+        paths: The files.
+        kinds: By kind: its endings.
+
+    Raises:
+        ConfigError: If a file ends otherwise, or two are of one kind.
+    """
+    found: dict[str, Path | None] = dict.fromkeys(kinds)
+    for path in paths or ():
+        kind = next((kind for kind, endings in kinds.items() if path.suffix.lower() in endings), None)
+        if kind is None:
+            known = ", ".join(ending for endings in kinds.values() for ending in endings)
+            raise ConfigError(f"--out {path}: what it holds is said by its ending. To fix: one of {known}.")
+        if found[kind] is not None:
+            raise ConfigError(f"--out {found[kind]} and {path} would hold the same. To fix: leave out one.")
+        found[kind] = path
+    return found
 
 
 def complete_dataset(prefix: str) -> list[str]:
@@ -113,7 +147,7 @@ ModelArgument = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A known name (`precision-time models`), a timm or Hugging Face name, net.py:function or "
+        help="A known name (`precision-time list models`), a timm or Hugging Face name, net.py:function or "
         "module:function (the file is run), a config.json, an .onnx or .pt2 file, or a job file (.yaml, "
         ".toml, .json).",
         autocompletion=complete_model,

@@ -15,6 +15,7 @@ from .options import (
     JsonOption,
     ModelArgument,
     RayOption,
+    by_ending,
     complete_device,
     complete_precision,
     output_file,
@@ -28,11 +29,11 @@ Examples:
   precision-time plan llama2-7b --tokens 10B --deadline 7d --devices A100,H100 --max-gpus 128
   precision-time plan llama2-7b --tokens 10B --devices H100 --precisions bf16-mixed,fp8-mixed --gpus 32,64
   precision-time plan bert-large --task squad-finetune --samples 87599 --epochs 3 --budget 20 --market spot
-  precision-time plan resnet50 --epochs 90 --clouds aws,gcp --html plan.html --plot plan.png --out plan.csv
+  precision-time plan resnet50 --epochs 90 --clouds aws,gcp --out plan.html --out plan.csv
 """
 
 
-@request_options(only=PLANNED_FIELDS, several=True, also=RUN_FIELDS, section="The whole run")
+@request_options(only=PLANNED_FIELDS, several=True, also=lambda: RUN_FIELDS)
 def plan(
     model: ModelArgument,
     *,
@@ -115,7 +116,7 @@ def plan(
     prices: Annotated[
         Path | None,
         typer.Option(
-            "--prices", help="Your prices in the place of those that ship (`precision-time prices`)."
+            "--prices", help="Your prices in the place of those that ship (`precision-time list prices`)."
         ),
     ] = None,
     any_network: Annotated[
@@ -137,14 +138,14 @@ def plan(
         bool,
         typer.Option("--why", help="Also a plot, break-even points, what moves the answer, all assumptions."),
     ] = False,
-    html: Annotated[
-        Path | None, output_file("--html", text="Write one interactive page, without anything from outside.")
-    ] = None,
-    plot: Annotated[
-        Path | None, output_file("--plot", text="Draw the front to this .png or .svg (matplotlib).")
-    ] = None,
     out: Annotated[
-        Path | None, output_file("--out", "-o", text="Write all candidates to this .csv or .jsonl.")
+        list[Path] | None,
+        output_file(
+            "--out",
+            "-o",
+            text="Write all candidates (.csv, .jsonl), the front as a picture (.png, .svg; matplotlib), one "
+            "interactive page without anything from outside (.html); may be repeated.",
+        ),
     ] = None,
     workers: Annotated[
         int | None,
@@ -165,10 +166,11 @@ def plan(
     Exits with 3 where nothing keeps the limits, after the nearest miss and what it would take.
     """
     from ..planning.decision.api import plan as planned
-    from ..planning.decision.picture import check_paths, write_files
+    from ..planning.decision.picture import KINDS, check_paths, write_files
 
-    check_paths(html=html, plot=plot, out=out)
-    server = chosen(why=why, html=html, plot=plot, out=out, prices=prices, workers=workers, ray=ray)
+    files = by_ending(out, **KINDS)
+    check_paths(**files)
+    server = chosen(why=why, out=out, prices=prices, workers=workers, ray=ray)
     of_run = {name: fields.pop(name, None) for name in RUN_FIELDS}
     name, given = given_fields(model, {**fields, "precision": precision})
     arguments = dict(
@@ -201,7 +203,7 @@ def plan(
                 **arguments,
             )
     write_result(found, json_output=json_output, why=why)
-    for path in write_files(found, html=html, plot=plot, out=out):
+    for path in write_files(found, **files):
         message(f"Wrote {path}")
     if not found.choices:
         raise typer.Exit(NOTHING_FITS)

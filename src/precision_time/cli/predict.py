@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -10,13 +10,25 @@ import typer
 
 from ..client.remote import Server, chosen
 from ..errors import ConfigError
-from .options import NOTHING_FITS, EmitOption, JsonOption, MemoryTimelineOption, ModelArgument, output_file
+from ..request.files import is_request_file, read_jobs
+from ..request.schema import request_fields
+from ..request.sweep import PHASES, RUN
+from .options import (
+    NOTHING_FITS,
+    EmitOption,
+    JsonOption,
+    MemoryTimelineOption,
+    ModelArgument,
+    by_ending,
+    output_file,
+)
 from .output import message, progress, progress_bar, write_json, write_launch_config, write_page
 from .request_options import request_options, requests_of, requests_of_jobs
 
 if TYPE_CHECKING:
     from ..predict.predictions import Predictions
     from ..predict.table import Row
+    from ..request.validation import Field
 
 EXAMPLES = """\b
 Examples:
@@ -25,15 +37,23 @@ Examples:
   precision-time predict llama3-8b -d H100-SXM5-80GB -g 64 --nodes 8 -p bf16-mixed,fp8-mixed --zero 3
   precision-time predict llama3-70b -d H100-SXM5-80GB -g 64 -p bf16-mixed --tp 8 --pp 4 --grad-accum 16
   precision-time predict job.yaml --gpus 16 --json
-  precision-time predict resnet50 -d A100,H100 -g 8..64 -b 64..256 --sort throughput --plot sweep.svg
+  precision-time predict resnet50 -d A100,H100 -g 8..64 -b 64..256 --sort throughput --out sweep.svg
   precision-time predict --jobs jobs.csv --out answers.csv
   precision-time predict llama3-8b -d H100-SXM5-80GB -g 64 --zero 3 -b 1 --emit torchtitan > train.sh
+  precision-time predict llama2-7b --whole-run -d A100-SXM4-80GB -g 512 --tokens 2T
+  precision-time predict llama3-8b -d H100-SXM5-80GB -g 16 --tokens 10B --set spot=true --set mtbf=1000h
 """
 _BROKEN_ROWS = 2
 """Exit code where rows of a file could not be answered."""
 
 
-@request_options(several=True)
+def _run_fields() -> Mapping[str, Field]:
+    from ..planning.run.schema import RunOptions
+
+    return RunOptions.model_fields
+
+
+@request_options(several=True, also=_run_fields)
 def predict(
     model: Annotated[str | None, *get_args(ModelArgument)[1:]] = None,
     *,
@@ -63,11 +83,14 @@ def predict(
             help="What speed-ups are relative to, such as precision=fp32. Default: the first job.",
         ),
     ] = None,
-    plot: Annotated[
-        Path | None, output_file("--plot", text="Draw time and throughput to this .svg or .png file.")
-    ] = None,
     out: Annotated[
-        Path | None, output_file("--out", "-o", text="Write the table to this .csv or .jsonl file.")
+        list[Path] | None,
+        output_file(
+            "--out",
+            "-o",
+            text="Write the table (.csv, .jsonl) or a picture (.svg, .png; of a whole run .html too); may be "
+            "repeated.",
+        ),
     ] = None,
     memory_timeline: MemoryTimelineOption = None,
     brief: Annotated[bool, typer.Option("--brief", help="One line for each answer.")] = False,
@@ -76,6 +99,14 @@ def predict(
         typer.Option("--why", help="Everything that was assumed, all evidence, and what the words mean."),
     ] = False,
     emit: EmitOption = None,
+    whole_run: Annotated[
+        bool,
+        typer.Option(
+            "--whole-run",
+            help="From the start of the job to its end: also start-up, evaluation, checkpoints, failures. "
+            "The same as where --set says a field of a run, such as mtbf=1000h.",
+        ),
+    ] = False,
     json_output: JsonOption = False,
     **fields: Any,
 ) -> None:
@@ -84,26 +115,38 @@ def predict(
     Options take several values, and a job is predicted for each combination: 8,16,64; 16..256 doubles;
     8..64:8 goes in steps of 8.
 
+    A whole run (--whole-run, a field of a run, or a job file that has some) is the sum of start-up,
+    compilation, steps, evaluation, checkpoints, and what failures cost, with an interval by simulation.
+
     Exits with 3 where no job fits in memory, with 2 where a line of --jobs has no answer.
     """
     if (model is None) == (jobs is None):
         raise ConfigError("predict takes a MODEL or --jobs FILE. To fix: precision-time predict resnet50.")
+    of_step = dict(request_fields())
+    stated = {name: value for name, value in fields.items() if name not in of_step and value is not None}
+    fields = {name: value for name, value in fields.items() if name in of_step}
+    if whole_run or stated or _holds_a_run(model):
+        from .run import predict_whole_run
+
+        predict_whole_run(
+            model,
+            fields,
+            stated,
+            out=out,
+            json_output=json_output,
+            step_alone={
+                **{"sort": sort, "baseline": baseline, "memory_timeline": memory_timeline},
+                **{"brief": brief, "why": why, "emit": emit},
+            },
+        )
+        return
     from ..predict.compare import answer_all
     from ..predict.table import blocks_of, columns_of, rows_of, sorted_rows
-    from ..render.table import check_columns_path, write_columns
+    from ..render.table import write_columns
     from ..request.fields import pairs_of
 
-    if out is not None:
-        check_columns_path(out)
-    if plot is not None:
-        from ..predict.sweep_plot import write_plot
-        from ..render.picture import check_picture
-
-        check_picture(plot)
-    if memory_timeline is not None:
-        from ..planning.layouts.pictures import check_memory_path
-
-        check_memory_path(memory_timeline)
+    files = by_ending(out, table=(".csv", ".jsonl"), plot=(".svg", ".png"))
+    _check_files(files["plot"], memory_timeline)
     server = chosen(memory_timeline=memory_timeline, emit=emit)
     asked = requests_of(str(model), fields) if jobs is None else requests_of_jobs(jobs, fields)
     each = None if server is None else server.answer_each
@@ -116,10 +159,12 @@ def predict(
     rows = rows_of(found, baseline=pairs_of(baseline) if baseline else None)
     if sort is not None:
         rows = sorted_rows(rows, sort)
-    if out is not None:
-        write_columns(columns_of(rows), out)
-        message(f"Wrote {out}")
-    if plot is not None:
+    if (table := files["table"]) is not None:
+        write_columns(columns_of(rows), table)
+        message(f"Wrote {table}")
+    if (plot := files["plot"]) is not None:
+        from ..predict.sweep_plot import write_plot
+
         write_plot(found, plot)
         message(f"Wrote {plot}")
     if memory_timeline is not None:
@@ -138,6 +183,25 @@ def predict(
         raise typer.Exit(_BROKEN_ROWS)
     if not any(answer.fits for answer in found.predictions):
         raise typer.Exit(NOTHING_FITS)
+
+
+def _holds_a_run(model: str | None) -> bool:
+    """Whether a model is a job file that says something of a whole run."""
+    if model is None or not is_request_file(model):
+        return False
+    return any({PHASES, RUN} & job.fields.keys() for job in read_jobs(model))
+
+
+def _check_files(plot: Path | None, memory_timeline: Path | None) -> None:
+    """Refuse pictures that would not be drawn, before anything is computed."""
+    if plot is not None:
+        from ..render.picture import check_picture
+
+        check_picture(plot)
+    if memory_timeline is not None:
+        from ..planning.layouts.pictures import check_memory_path
+
+        check_memory_path(memory_timeline)
 
 
 def _write_memory(found: Predictions, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`precision-time prices`: what an hour of a device costs, where, since when, and who says so."""
+"""`precision-time list prices`: what an hour of a device costs, where, since when, and who says so."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  precision-time prices
-  precision-time prices H100 --cloud aws,gcp --market spot
-  precision-time prices A100-SXM4-80GB --gpus 12 --cheapest --currency EUR=0.92
-  precision-time prices --regions
-  precision-time prices import skypilot-catalog/catalogs/v8 --date 2025-11-01 --out prices.csv
-  precision-time prices H100 --prices prices.csv
+  precision-time list prices
+  precision-time list prices H100 --cloud aws,gcp --market spot
+  precision-time list prices A100-SXM4-80GB --gpus 12 --cheapest --currency EUR=0.92
+  precision-time list prices --list-regions
+  precision-time list prices import skypilot-catalog/catalogs/v8 --date 2025-11-01 --out prices.csv
+  precision-time list prices H100 --prices prices.csv
 """
 _MOST_TEXT = 40
 
@@ -83,14 +83,18 @@ def prices(
         str | None, typer.Option("--as-of", metavar="DATE", help="Say how old prices are on this day.")
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Rows to show.")] = 20,
-    regions: Annotated[bool, typer.Option("--regions", help="List the regions of each cloud.")] = False,
-    as_csv: Annotated[
-        bool, typer.Option("--csv", help="All columns as CSV, a table to put your own prices in.")
-    ] = False,
+    regions: Annotated[bool, typer.Option("--list-regions", help="List the regions of each cloud.")] = False,
     date: Annotated[
         str | None, typer.Option("--date", help="Of a catalogue, which states none. Default: today.")
     ] = None,
-    out: Annotated[Path | None, output_file("--out", text="File that `import` writes.")] = None,
+    out: Annotated[
+        Path | None,
+        output_file(
+            "--out",
+            "-o",
+            text="Write all columns to this .csv, a table to put your own prices in; - for stdout.",
+        ),
+    ] = None,
     json_output: JsonOption = False,
 ) -> None:
     """Show what an hour of a device costs, where, and since when.
@@ -130,8 +134,8 @@ def prices(
     if regions:
         _write_regions(known_regions(found), json_output)
         return
-    if as_csv:
-        typer.echo(written_table(found), nl=False)
+    if out is not None:
+        _write_file(out, written_table(found))
         return
     ranked = _ranked(found, chosen, gpus, each=cheapest, each_device=not what)
     if not ranked:
@@ -148,6 +152,16 @@ def prices(
         message(f"{unpriced:,} of {len(found):,} offers have no {chosen.value} price.")
 
 
+def _write_file(path: Path, text: str) -> None:
+    from ..io import write_atomically
+
+    if str(path) == "-":
+        typer.echo(text, nl=False)
+        return
+    write_atomically(path, text)
+    message(f"Wrote {path}")
+
+
 def _import(
     rest: Sequence[str], cloud: str | None, date: str | None, out: Path | None, json_output: bool
 ) -> None:
@@ -156,7 +170,7 @@ def _import(
 
     if len(rest) != 1 or out is None:
         raise ConfigError(
-            "`prices import` takes one folder or file and --out. To fix: precision-time prices import "
+            "`prices import` takes one folder or file and --out. To fix: precision-time list prices import "
             "catalogs/v8 --out prices.csv."
         )
     read = read_prices(Path(rest[0]), cloud=cloud, date=date)
@@ -219,7 +233,7 @@ def _refuse(what: list[str] | None, found: Sequence[Offer], market: Market) -> N
     )
     raise ConfigError(
         f"No {market.value} price {named} is known ({len(found)} offers). To fix: {fix}, or give a file of "
-        "--prices (`precision-time prices --csv` shows its columns)."
+        "--prices (`precision-time list prices --out -` shows its columns)."
     )
 
 
@@ -268,7 +282,7 @@ def _notes(ranked: Sequence[Offer], top: int, age: day | None) -> None:
         message("* without the host, which is paid beside it.")
     said = f"Prices are of {dates[0]}" + (f" to {dates[-1]}" if len(dates) > 1 else "")
     old = "" if age is None else f", {_months(dates[0], age)} months old at most"
-    message(f"{said}{old}: lists change. `precision-time prices import` reads a newer one.")
+    message(f"{said}{old}: lists change. `precision-time list prices import` reads a newer one.")
 
 
 def _day(text: str) -> day:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,11 +23,24 @@ from ..request.schema import ALIASES, request_fields, sections_of_fields
 from ..request.sweep import combinations_of
 from ..request.validation import Field
 from ..workload.resolve import check_named_in_data
-from .options import COMPLETIONS, complete_words
+from .options import COMPLETIONS, PREFIX, SETTINGS, complete_words, flags_of
 
-PREFIX = "--"
 _SEVERAL_PRECISIONS = "Precision, several separated by commas, or all that the device can do."
-_SHOWN_TYPES = {int: "INTEGER", float: "NUMBER", Path: "FILE"}
+SHOWN_TYPES = {int: "INTEGER", float: "NUMBER", Path: "FILE"}
+"""How a type is called where a field does not say."""
+SHOWN = frozenset(
+    {
+        *("device", "gpus", "nodes", "precision", "batch_size", "global_batch_size", "seq_len", "image_size"),
+        *("sizes", "dataset", "samples", "epochs", "steps", "tokens", "adapter", "optimizer", "stack"),
+        *("compiler", "channels_last", "tp", "pp", "cp", "ep", "zero", "grad_accum", "checkpointing"),
+        *("custom", "calibration"),
+    }
+)
+"""Fields that the help of a command shows as options; all others go by --set, or are typed as options too."""
+
+
+Further = Callable[[], Mapping[str, Field]]
+"""Fields beside those of a request; asked for when one is named."""
 
 
 def request_options(
@@ -34,10 +48,10 @@ def request_options(
     only: Iterable[str] = (),
     without: Iterable[str] = (),
     several: bool = False,
-    also: Mapping[str, Field] | None = None,
-    section: str = "",
+    also: Further | None = None,
+    shown: Iterable[str] = SHOWN,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command that ends in `**fields` an option for every field of a request.
+    """Let a command that ends in `**fields` take every field of a request, some as options, all by --set.
 
     The command's own parameters come after them. A field that is not given is not in `fields`.
 
@@ -45,33 +59,79 @@ def request_options(
         only: Fields to take; all when empty.
         without: Fields to leave out.
         several: Whether options take several values, separated by commas.
-        also: Further fields, shown like those of a request.
-        section: Title above them in the help.
+        also: Further fields, taken like those of a request.
+        shown: Fields that are options in the help.
     """
-    kept, left_out = set(only), {"model", *without}
+    kept, left_out, as_options = set(only), {"model", *without}, set(shown)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(command, eval_str=True)
         own = [item for item in signature.parameters.values() if item.kind is not item.VAR_KEYWORD]
-        names = {item.name for item in own}
-        fields = [
-            _parameter(name, info, option, several=several, section=sections_of_fields().get(name, ""))
-            for name, info in request_fields()
-            if name not in left_out | names and (not kept or name in kept) and (option := info.option)
-        ]
-        fields += [
-            _parameter(name, info, option, several=False, section=section)
-            for name, info in (also or {}).items()
-            if (option := info.option)
-        ]
-        positional = [item for item in own if item.kind is not item.KEYWORD_ONLY]
-        further = [item for item in own if item.kind is item.KEYWORD_ONLY]
-        parameters = [*positional, *fields, *further]
-        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {item.name: item.annotation for item in parameters}
-        return command
+        names = left_out | {item.name for item in own}
+
+        def fields() -> dict[str, Field]:
+            """Every field that the command takes."""
+            found = {name: info for name, info in request_fields() if not kept or name in kept}
+            found |= {} if also is None else also()
+            return {name: info for name, info in found.items() if name not in names and info.option}
+
+        def with_options(chosen: Mapping[str, Field], *more: inspect.Parameter) -> inspect.Signature:
+            listed = [
+                _parameter(name, info, option, several=several, section=sections_of_fields().get(name, ""))
+                for name, info in chosen.items()
+                if (option := info.option)
+            ]
+            before = [item for item in own if item.kind is not item.KEYWORD_ONLY]
+            behind = [item for item in own if item.kind is item.KEYWORD_ONLY]
+            return signature.replace(parameters=[*before, *listed, *more, *behind])
+
+        @functools.wraps(command)
+        def asked(*arguments: Any, **given: Any) -> None:
+            if pairs := given.pop(SETTINGS, None):
+                from .settings import settings_of
+
+                given |= settings_of(pairs, fields, given)
+            command(*arguments, **given)
+
+        def with_every_option() -> Callable[..., None]:
+            @functools.wraps(command)
+            def called(**given: Any) -> None:
+                command(**given)
+
+            return _sign(called, with_options(fields()))
+
+        usual = {
+            name: info for name, info in request_fields() if name in as_options and name not in names
+            and (not kept or name in kept)
+        }  # fmt: skip
+        asked.fields = fields  # type: ignore[attr-defined]
+        asked.with_every_option = with_every_option  # type: ignore[attr-defined]
+        further = [] if kept and kept <= as_options else [_set_option()]
+        return _sign(asked, with_options(usual, *further))
 
     return decorate
+
+
+def _sign(command: Callable[..., None], signature: inspect.Signature) -> Callable[..., None]:
+    command.__signature__ = signature  # type: ignore[attr-defined]
+    command.__annotations__ = {item.name: item.annotation for item in signature.parameters.values()}
+    return command
+
+
+def _set_option() -> inspect.Parameter:
+    option = typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Any field of the job, such as lora_rank=8 (`precision-time list fields`); may be repeated.",
+        autocompletion=_complete_field,
+    )
+    return inspect.Parameter(
+        SETTINGS, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[list[str] | None, option]
+    )
+
+
+def _complete_field(prefix: str) -> list[str]:
+    return [f"{name}=" for name, info in request_fields() if info.option and name.startswith(prefix)]
 
 
 def requests_of(model: str, fields: Mapping[str, Any]) -> list[Request]:
@@ -155,8 +215,11 @@ def given_options(fields: Mapping[str, Any]) -> dict[str, Any]:
 def requests_in_words(words: Iterable[str]) -> list[Request]:
     """What `precision-time predict WORDS` asks; options of the page that it prints aside."""
     from .main import load_command
+    from .settings import settings_of
 
-    fields = load_command("predict").make_context("predict", [*words]).params
+    command = load_command("predict")
+    fields = command.make_context("predict", [*words]).params
+    fields |= settings_of(fields.pop(SETTINGS) or (), command.callback.fields, fields)
     names = dict(request_fields()).keys() - {"model"}
     return requests_of(fields["model"], {name: value for name, value in fields.items() if name in names})
 
@@ -214,7 +277,7 @@ def request_arguments(request: Request) -> list[str]:
         option = info.option
         if option is None or name == "model":
             continue
-        flag = _flags(name, option)[-1] if name == "sizes" else f"{PREFIX}{name.replace('_', '-')}"
+        flag = flags_of(name, option)[-1] if name == "sizes" else f"{PREFIX}{name.replace('_', '-')}"
         if name == "sizes":
             words += [word for key, size in value.items() for word in (flag, f"{key}={_size_text(size)}")]
         elif name == "anchors":
@@ -241,7 +304,7 @@ def _parameter(name: str, info: Field, option: Option, *, several: bool, section
     kind = plain_type(info.annotation)
     precisions = several and name == "precision"
     text = _SEVERAL_PRECISIONS if precisions else option.help
-    default = option.default or _shown(info.default)
+    default = option.default or shown_default(info.default)
     choices = choices_of(info.annotation)
     shown: dict[str, Any] = {
         "help": f"{text} Default: {default}." if default else text,
@@ -255,8 +318,8 @@ def _parameter(name: str, info: Field, option: Option, *, several: bool, section
     else:
         # Text, whatever the type: the request checks it, with the same words as for a job file.
         typed = list[str] | None if kind in (dict, list) else str | None
-        declared = _flags(name, option)
-        shown["metavar"] = option.metavar or "|".join(choices) or _SHOWN_TYPES.get(kind, "TEXT")
+        declared = flags_of(name, option)
+        shown["metavar"] = option.metavar or "|".join(choices) or SHOWN_TYPES.get(kind, "TEXT")
         if precisions:
             shown["metavar"] = "P[,P2...]|all"
         if option.complete or choices:
@@ -269,13 +332,8 @@ def _parameter(name: str, info: Field, option: Option, *, several: bool, section
     )
 
 
-def _flags(name: str, option: Option) -> tuple[str, ...]:
-    if any(flag.startswith(PREFIX) for flag in option.flags):
-        return option.flags
-    return (f"{PREFIX}{name.replace('_', '-')}", *option.flags)
-
-
-def _shown(default: Any) -> str:
+def shown_default(default: Any) -> str:
+    """A default value in the words of the command line; empty where it says nothing."""
     if default is None or default in ("", {}, []) or isinstance(default, bool):
         return ""
     return str(default.value if isinstance(default, Enum) else default)

@@ -1,58 +1,61 @@
-"""`precision-time run`: how long a whole training takes, from the start of the job to its end."""
+"""The whole run of `precision-time predict`: from the start of the job to its end."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from ..client.remote import chosen
+from ..errors import ConfigError
 from ..planning.run.schema import RunOptions
 from ..request.sweep import PHASES, RUN
-from .options import NOTHING_FITS, JsonOption, ModelArgument, output_file
+from .options import NOTHING_FITS, PREFIX, by_ending
 from .output import message, progress, write_result
-from .request_options import PREFIX, request_and_others, request_options
-
-EXAMPLES = """\b
-Examples:
-  precision-time run llama2-7b -d A100-SXM4-80GB -g 512 --tokens 2T
-  precision-time run resnet50 -d 8xA100 -b 256 --epochs 90 --evaluation-every 626 --evaluation-samples 50k
-  precision-time run llama3-70b -d H100-SXM5-80GB -g 2048 --tokens 15T --tp 8 --pp 4 --async-checkpoints
-  precision-time run bert.yaml --plot run.svg
-  precision-time run llama3-8b -d H100-SXM5-80GB -g 16 --tokens 10B --spot --json
-"""
+from .request_options import request_and_others
 
 
-@request_options(also=RunOptions.model_fields, section="The whole run")
-def run(
-    model: ModelArgument,
+def predict_whole_run(
+    model: str | None,
+    fields: Mapping[str, Any],
+    stated: Mapping[str, Any],
     *,
-    plot: Annotated[
-        Path | None,
-        output_file("--plot", text="Draw phases and distribution of the total to this .svg, .png or .html."),
-    ] = None,
-    json_output: JsonOption = False,
-    **fields: Any,
+    out: Sequence[Path] | None,
+    json_output: bool,
+    step_alone: Mapping[str, Any],
 ) -> None:
-    """Predict how long a whole training takes.
+    """Predict how long a whole training takes, and write it.
 
-    The sum of start-up, compilation, steps, evaluation, checkpoints, and what failures cost, with an
-    interval by simulation. Its length is --tokens, --epochs or --steps, or the phases of a job file. Exits
-    with 3 where the job does not fit in memory.
+    Args:
+        model: The argument of the command.
+        fields: Values of the options of the job.
+        stated: Values of the fields of a run.
+        out: Picture to draw.
+        json_output: Whether JSON is written.
+        step_alone: Options of the command that a whole run does not have.
+
+    Raises:
+        ConfigError: If one of those was given, or a value breaks its rule.
     """
     from ..planning.run.api import run_of
 
-    if plot is not None:
-        from ..planning.run.picture import KINDS, write_picture
+    given = [name for name, value in step_alone.items() if value not in (None, False)]
+    if model is None or given:
+        option = f"--{given[0].replace('_', '-')}" if given else "--jobs"
+        raise ConfigError(
+            f"{option} is of a step, and a whole run is asked for. To fix: leave it out, or the fields of a "
+            "run and --whole-run."
+        )
+    from ..planning.run.picture import KINDS, write_picture
+
+    if (plot := by_ending(out, plot=KINDS)["plot"]) is not None:
         from ..render.picture import check_picture
 
         check_picture(plot, kinds=KINDS)
-    stated = {name: fields.pop(name) for name in RunOptions.model_fields if name in fields}
     request, in_file = request_and_others(model, fields, (PHASES, RUN))
-    of_file = RunOptions.of(in_file.get(RUN) or {}).given()
-    given = {name: value for name, value in stated.items() if value is not None}
-    options = RunOptions.of({**of_file, **given}, prefix=PREFIX)
+    options = RunOptions.of({**RunOptions.of(in_file.get(RUN) or {}).given(), **stated}, prefix=PREFIX)
     with progress(f"Predicting {model}"):
         answer = run_of if (server := chosen()) is None else server.run_of
         found = answer(request, options, in_file.get(PHASES))

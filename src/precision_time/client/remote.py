@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from .client import Client
     from .operations import ModelKind
 
-ASKED_OF_SERVERS = ("predict", "run", "plan", "layout", "sbatch")
+ASKED_OF_SERVERS = ("predict", "plan", "layout", "slurm")
 """Commands whose question can go to a service."""
+SERVER_VARIABLE = "PRECISION_TIME_SERVER"
 _MODELS = ("model", "reference", "teacher")
 _UPLOADED: Mapping[str, ModelKind] = {".onnx": "onnx", ".pt2": "pt2"}
 _HERE = "The rule: what a service answers holds no operators, and these are drawn or written of them"

@@ -181,7 +181,7 @@ def unresolved_steps(path: str | Path, *, device: str | None = None) -> list[Unr
         if not steps.is_file():
             raise CorpusError(
                 f"{file} is the store of a campaign, and {steps.name} with its steps is not beside it. "
-                f"To fix: precision-time campaign export {file} --corpus --csv {steps}."
+                f"To fix: precision-time papers campaign export {file} --corpus --out {steps}."
             )
         file = steps
     return steps_of_rows(list(read_raw_rows(file)), str(file), device=name, beside=Beside.of(file))
@@ -204,8 +204,9 @@ def steps_of_rows(
     header = list(rows[0].cells) if rows else []
     if set(header) >= _OF_A_CAMPAIGN:
         raise CorpusError(
-            f"{origin} is the table of a campaign's trials. To fix: precision-time campaign export STORE "
-            "--corpus --csv FILE, and name that file; or name the store."
+            f"{origin} is the table of a campaign's trials. To fix: precision-time papers campaign "
+            "export STORE "
+            "--corpus --out FILE, and name that file; or name the store."
         )
     if is_of_requests(header):
         return [_later(_of_request, row, device, beside) for row in rows]
@@ -285,7 +286,7 @@ def priced_steps(steps: Sequence[OwnStep], origin: str) -> tuple[list[PricedStep
             f"None of {len(steps)} measured rows can be priced: {reasons}. To fix: "
             + (
                 " ".join(remedies)
-                or "state model, device and batch in words that `precision-time models` and `devices` know."
+                or "state model, device and batch in words that `list models` and `list devices` know."
             )
         )
     return priced, rejected

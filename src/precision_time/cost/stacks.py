@@ -354,7 +354,7 @@ def get_stack_profile(name: str) -> StackProfile:
         kind="stack",
         name=name,
         known=[*profiles, *_stack_names()],
-        hint="All stacks: precision-time stacks.",
+        hint="All stacks: precision-time list stacks.",
     )
 
 

@@ -18,7 +18,7 @@ from ..plugins import loaded
 from ..units import GIBI, GIGA, MEBI, MEGA, TERA
 from .device import Device
 
-HINT = "All names: precision-time devices."
+HINT = "All names: precision-time list devices."
 
 SCALED = {
     "memory_gib": ("memory_bytes", GIBI),

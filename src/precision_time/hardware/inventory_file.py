@@ -49,7 +49,7 @@ def read_inventory(path: str | Path) -> ClusterResources:
 
         nodes:
           - name: gpu[01-04]            # Slurm's way of naming many; or leave it out and say count: 4
-            device: A100-SXM4-80GB      # a name of `precision-time devices`, in any usual spelling
+            device: A100-SXM4-80GB      # a name of `precision-time list devices`, in any usual spelling
             devices: 8                  # on each node
             device_memory_gib: 80       # optional, distinguishes variants of one name
             cores: 128                  # optional

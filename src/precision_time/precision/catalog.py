@@ -13,7 +13,7 @@ from ..errors import ConfigError, UnknownNameError
 from ..io import packaged_toml
 from .policy import DType, PrecisionPolicy
 
-HINT = "All names: precision-time precisions."
+HINT = "All names: precision-time list precisions."
 
 _SEPARATORS = re.compile(r"[\s_\-./()]+")
 _CONTAINER = re.compile(r"^(?:ngc[-_ ]?)?([12]\d)\.(\d{2})(?:$|[-_ ])")

@@ -305,7 +305,7 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"The precision policy {path} cannot be read: {error}. To fix: check the path, or name a policy "
-            "(`precision-time precisions`)."
+            "(`precision-time list precisions`)."
         ) from error
     except (ValueError, RecursionError) as error:
         if isinstance(error, ConfigError):
@@ -317,7 +317,7 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(found, Mapping):
         raise ConfigError(
             f"The precision policy {path} is {type(found).__name__}, not a mapping. To fix: start from "
-            "`precision-time precisions bf16-mixed --yaml`."
+            "`precision-time list precisions bf16-mixed --yaml`."
         )
     return {str(name): value for name, value in found.items()}
 
@@ -340,6 +340,6 @@ def _reason(error: ValidationError) -> str:
         return f"it has no field {place!r}.{guess} To fix: use {', '.join(known)}."
     given = shown(first.get("input"))
     return (
-        f"{place or 'it'}={given}: {first['msg']}. To fix: correct it (`precision-time precisions "
+        f"{place or 'it'}={given}: {first['msg']}. To fix: correct it (`precision-time list precisions "
         "NAME --yaml` shows one)."
     )

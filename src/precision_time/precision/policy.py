@@ -95,7 +95,7 @@ class PrecisionPolicy(Deriving):
     static_scaling: bool = False
     """The loss scale is fixed: gradients are unscaled, nobody waits to hear whether they overflowed."""
     summary: str = ""
-    """One sentence for `precision-time precisions`."""
+    """One sentence for `precision-time list precisions`."""
 
     @property
     def ruled(self) -> bool:

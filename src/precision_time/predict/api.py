@@ -35,7 +35,7 @@ def predict_time(model: Any, **options: Any) -> Prediction:
     """How long one training step, one epoch and the whole run take.
 
     Args:
-        model: Known name (`precision-time models`), timm or Hugging Face name, `module:function`, path
+        model: Known name (`precision-time list models`), timm or Hugging Face name, `module:function`, path
             of a config.json, .onnx or .pt2 file, an `nn.Module` (with `example_inputs`), a Hugging
             Face config object, an exported program, an operator graph; or a `Request`.
         options: Fields of `Request`, all optional; whatever is not given is filled in and reported.

@@ -32,7 +32,7 @@ def write_plot(found: Predictions, path: Path) -> None:
     lines = _lines(found, axis)
     if len(lines) > _MOST_LINES:
         raise ConfigError(
-            f"--plot {path}: {len(lines)} lines are too many to tell apart. To fix: name fewer values; at "
+            f"--out {path}: {len(lines)} lines are too many to tell apart. To fix: name fewer values; at "
             f"most {_MOST_LINES} lines are drawn."
         )
 
@@ -69,7 +69,7 @@ def axis_of(found: Predictions) -> str:
     ]
     if not numbers:
         raise ConfigError(
-            "--plot needs a field with numbers that was swept. To fix: such as --gpus 8..64 or "
+            "A picture needs a field with numbers that was swept. To fix: such as --gpus 8..64 or "
             "--batch-size 16..256."
         )
     return min(numbers, key=lambda name: _AXES.index(name) if name in _AXES else len(_AXES))

@@ -102,7 +102,7 @@ def save(draw: Callable[[Any], None], path: Path, **figure: Any) -> None:
     write_atomically(path, drawn(draw, kind=path.suffix.lower().removeprefix("."), **figure))
 
 
-def check_picture(path: Path, option: str = "--plot", kinds: Sequence[str] = (".svg", ".png")) -> None:
+def check_picture(path: Path, option: str = "--out", kinds: Sequence[str] = (".svg", ".png")) -> None:
     """Refuse a file that would be no picture, before anything is computed for it.
 
     Raises:

@@ -355,7 +355,7 @@ def stack_of(request: RequestFields, family: str, device: Device, found: Diagnos
     profile = stack_profile(request.stack, request.framework, family, device)
     if request.stack is None and request.framework is None:
         found.assume(
-            "default-stack", f"Software not given: {profile.name} assumed (`precision-time stacks`)."
+            "default-stack", f"Software not given: {profile.name} assumed (`precision-time list stacks`)."
         )
     if request.stack is not None and (said := stack_name(request.stack)) is not None:
         found.assume("stack-name", f"{request.stack} read as {profile.name}.")

@@ -283,7 +283,8 @@ class RequestFields(Fields):
     model: Annotated[
         Any,
         Option(
-            help="A known name (`precision-time models`), a timm or Hugging Face name, net.py:function or "
+            help="A known name (`precision-time list models`), a timm or Hugging Face name, "
+            "net.py:function or "
             "module:function (the file is run), a config.json, .onnx, .pt2 or job file (.yaml, .toml, "
             ".json).",
             complete="model",
@@ -292,7 +293,7 @@ class RequestFields(Fields):
     device: Annotated[
         str | None,
         Option(
-            help="Device name (`precision-time devices`), with a count (8xA100, 2x8xH100), or a host "
+            help="Device name (`precision-time list devices`), with a count (8xA100, 2x8xH100), or a host "
             "(p5.48xlarge, 4xdgx-h100).",
             flags=("-d",),
             complete="device",
@@ -332,7 +333,8 @@ class RequestFields(Fields):
         str | dict[str, Any] | None,
         Read(_precision),
         Option(
-            help="Precision in any usual spelling (`precision-time precisions`), or a policy file of your "
+            help="Precision in any usual spelling (`precision-time list precisions`), or a policy file "
+            "of your "
             "own (.yaml, .toml, .json).",
             flags=("-p",),
             complete="precision",
@@ -457,7 +459,7 @@ class RequestFields(Fields):
     stack: Annotated[
         str | None,
         Option(
-            help="Software stack (`precision-time stacks`).",
+            help="Software stack (`precision-time list stacks`).",
             complete="stack",
             default="what such a model usually runs on",
         ),

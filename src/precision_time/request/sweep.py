@@ -28,7 +28,7 @@ MAX_VALUES = 10_000
 _RANGE = re.compile(r"\s*(?P<low>\S+?)\s*\.\.\s*(?P<high>[^\s:]+)\s*(?::\s*(?P<step>\S+)\s*)?")
 ALL = "all"
 PHASES, RUN = "phases", "run"
-"""Fields of a job file for `precision-time run`."""
+"""Fields of a job file for `precision-time predict --whole-run`."""
 _MODEL, _PRECISION = "model", "precision"
 
 
@@ -64,7 +64,8 @@ def axes_of(given: Mapping[str, Any]) -> dict[str, list[Any]]:
     """
     if given.get(PHASES) is not None:
         raise ConfigError(
-            "phases are of a whole run, and a prediction is of one step. To fix: `precision-time run` with "
+            "phases are of a whole run, and a prediction is of one step. To fix: `precision-time predict "
+            "--whole-run` with "
             "the same file, or leave out phases."
         )
     # What a whole run costs beside its steps says nothing of a step.

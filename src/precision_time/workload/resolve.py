@@ -136,7 +136,7 @@ def check_named_in_data(model: Any) -> None:
         raise ConfigError(
             f"The model {shown(words)} is code or a file. The rule: data names models by a known name or an "
             "inline configuration; code and files are named on the command line or in Python only. To fix: "
-            "use a name of `precision-time models`, or sizes."
+            "use a name of `precision-time list models`, or sizes."
         )
 
 
@@ -465,7 +465,8 @@ def _unknown(model: str) -> UnknownNameError:
         name=model,
         known=(),
         nearest=nearest,
-        hint=f"To fix: `precision-time models{f' --search {kind}' if kind else ''}` lists the known ones; or "
+        hint=f"To fix: `precision-time list models{f' --search {kind}' if kind else ''}` lists the known "
+        "ones; or "
         "pass sizes (hidden, layers, heads) for a language model, or your own module.",
     )
 

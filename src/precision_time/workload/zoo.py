@@ -81,7 +81,7 @@ def load_zoo_graph(name: str, image_size: int | None = None) -> OpGraph:
     entry = zoo_index().get(name)
     if entry is None:
         raise UnknownNameError(
-            kind="model", name=name, known=zoo_index(), hint="All names: precision-time models."
+            kind="model", name=name, known=zoo_index(), hint="All names: precision-time list models."
         )
     if image_size is not None and entry.image_size is None:
         raise ConfigError(

@@ -211,5 +211,5 @@ def test_the_command(capsys, tmp_path):
     assert code == 3 and "The nearest miss" in said.out
     code, said = asked("--deadline", "2020-01-01")
     assert code == 2 and "in the past" in said.err
-    code, said = asked("--plot", str(tmp_path / "a.gif"))
-    assert code == 2 and "--plot" in said.err
+    code, said = asked("--out", str(tmp_path / "a.gif"))
+    assert code == 2 and "--out" in said.err

@@ -205,7 +205,7 @@ def test_formulas_in_cells_stay_data(tmp_path: Path) -> None:
 
 def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
     with pytest.raises(SystemExit) as stopped:
-        main(["prices", *words, "--json"])
+        main(["list", "prices", *words, "--json"])
     assert stopped.value.code == 0
     found: dict[str, object] = json.loads(capsys.readouterr().out)
     return found
@@ -248,6 +248,6 @@ def test_the_command_imports_and_takes_its_own_table(
         ("a2-highgpu-8g", 12),
     ]
     with pytest.raises(SystemExit) as stopped:
-        main(["prices", "Gaudi3"])
+        main(["list", "prices", "Gaudi3"])
     assert stopped.value.code == 2
     assert "To fix" in capsys.readouterr().err

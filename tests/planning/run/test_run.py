@@ -155,12 +155,14 @@ def test_the_critical_batch_decides_the_length() -> None:
 
 
 def test_job_files_hold_phases_and_a_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert done(["run", str(EXAMPLE), "--json"]) == 0
+    assert done(["predict", "--whole-run", str(EXAMPLE), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert [phase["steps"] for phase in answer["phases"]] == [7038, 1563]
     assert answer["terms"]["evaluation"] > 0.0
-    assert done(["predict", str(EXAMPLE)]) == 2
-    assert "precision-time run" in capsys.readouterr().err
+    assert done(["predict", str(EXAMPLE), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == answer
+    assert done(["layout", str(EXAMPLE)]) == 2
+    assert "precision-time predict --whole-run" in capsys.readouterr().err
     later = tmp_path / "later.yaml"
     later.write_text("version: 2\nmodel: resnet50\n")
     with pytest.raises(ConfigError, match="of version 2, and version 1 is read here. To fix: update"):

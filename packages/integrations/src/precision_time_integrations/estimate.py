@@ -36,7 +36,9 @@ _NO_LENGTH = (
     "The job does not say how long it trains. To fix: give one of steps, epochs or tokens, as --steps, or on "
     "the line `#PRECISION_TIME steps=...`."
 )
-NO_FILE = "To fix: name a precision that `precision-time precisions` lists, or give --precision yourself."
+NO_FILE = (
+    "To fix: name a precision that `precision-time list precisions` lists, or give --precision yourself."
+)
 _FILES = frozenset({"calibration", "custom", "forward", "grid_hours", "inputs", "loss", "predictor", "trust"})
 """Fields that name files or code: they are typed by the user, not taken from a file of somebody else."""
 _MODELS = ("model", "reference", "teacher")

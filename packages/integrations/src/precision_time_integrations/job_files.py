@@ -57,7 +57,7 @@ def estimate_documents(
     raise ConfigError(
         f"{path} is no job file that is known here. The rule: a SkyPilot task has `run` and `resources`, a "
         "dstack task `type: task`, a Kubernetes manifest `apiVersion` and `kind`, a Slurm script `#!` on its "
-        "first line. To fix: give such a file, or the job itself to `precision-time run`."
+        "first line. To fix: give such a file, or the job itself to `precision-time predict --whole-run`."
     )
 
 

@@ -108,7 +108,7 @@ def test_the_rows_of_a_campaign_are_evaluated_calibrated_and_learned_from(
     with CampaignStore(store) as opened:
         for result in trials[::8]:
             opened.add(result)
-    words = ("campaign", "export", str(store), "--corpus", "--csv", str(rows))
+    words = ("papers", "campaign", "export", str(store), "--corpus", "--out", str(rows))
     left = CliRunner().invoke(app, words)
     assert "CPU-AMD-EPYC-1-core, which no catalog has" in left.stderr
     CliRunner().invoke(app, (*words, "--device-file", str(devices)))

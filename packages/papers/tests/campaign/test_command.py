@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from precision_time.cli.main import app
 from precision_time.corpus.schema import OPTION_COLUMNS
 from precision_time.errors import ConfigError, CorpusError
 from precision_time_integrations.measure.precisions import DATA
 from precision_time_integrations.measure.report import TrialReport
 from precision_time_integrations.measure.result import COLUMNS, TrialResult, read_results_csv
 from precision_time_integrations.measure.store import CampaignStore, read_store
-from precision_time_papers.cli.campaign import app
 
 
 def call(*words: str) -> Result:
-    return CliRunner().invoke(app, list(words))
+    return CliRunner().invoke(app, ["papers", "campaign", *words])
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_flags_and_files_list_the_same_trials(tmp_path: Path) -> None:
     file = tmp_path / "campaign.yaml"
     file.write_text("sweeps: [{models: [cnn, mlp], workers: [1, 2], fractions: [0.5, 1]}]", encoding="utf-8")
     by_file = json.loads(call("run", str(file), "--list", "--json").stdout)
-    flags = ("--models", "cnn,mlp", "--workers", "1,2", "--fractions", "0.5,1")
+    flags = ("--models", "cnn,mlp", "--ray-workers", "1,2", "--fractions", "0.5,1")
     by_flags = json.loads(call("run", *flags, "--list", "--json").stdout)
     assert by_file == by_flags
     assert len(by_file["points"]) == 8
@@ -48,10 +48,10 @@ def test_flags_and_files_list_the_same_trials(tmp_path: Path) -> None:
     [
         ((), "FILE or --models"),
         (("x.yaml", "--models", "cnn"), "FILE or --models"),
-        (("--models", "cnn", "--workers", "two"), "--workers 'two' is not a list of numbers"),
-        (("--models", "cnn", "--workers", "0"), "greater than or equal to 1"),
-        (("--models", "cnn", "--budget", "soon"), "--budget 'soon' is not a duration"),
-        (("--models", "cnn", "--budget", "0m"), "--budget '0m' is not a duration"),
+        (("--models", "cnn", "--ray-workers", "two"), "--ray-workers 'two' is not a list of numbers"),
+        (("--models", "cnn", "--ray-workers", "0"), "greater than or equal to 1"),
+        (("--models", "cnn", "--time-budget", "soon"), "--time-budget 'soon' is not a duration"),
+        (("--models", "cnn", "--time-budget", "0m"), "--time-budget '0m' is not a duration"),
         (("--models", "cnn", "--data", "nowhere"), "ImageFolder nowhere is not a folder"),
     ],
 )
@@ -74,9 +74,9 @@ def test_a_store_is_shown(store: Path) -> None:
 
 def test_a_store_is_exported(store: Path, tmp_path: Path) -> None:
     trials, corpus = tmp_path / "trials.csv", tmp_path / "corpus.csv"
-    answer = json.loads(call("export", str(store), "--csv", str(trials), "--json").stdout)
+    answer = json.loads(call("export", str(store), "--out", str(trials), "--json").stdout)
     assert answer["rows"] == len(read_results_csv(trials)) == 2
-    call("export", str(store), "--csv", str(corpus), "--corpus", "--source", "own-ray-cpu")
+    call("export", str(store), "--out", str(corpus), "--corpus", "--source", "own-ray-cpu")
     with corpus.open(encoding="utf-8", newline="") as file:
         header, row = csv.reader(file)
     assert header == OPTION_COLUMNS

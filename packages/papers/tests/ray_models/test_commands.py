@@ -67,7 +67,16 @@ def test_strict_refuses_what_is_flagged(folder: Path) -> None:
 
 def test_the_cheapest_under_a_deadline(folder: Path) -> None:
     run("performance-models", folder / "study.yaml", "--out", folder / "m.ptm")
-    asked = ("--set", "num_samples=1000", "--workers", "1..4", "--price-per-hour", "2", "--deadline", "5s")
+    asked = (
+        "--set",
+        "num_samples=1000",
+        "--ray-workers",
+        "1..4",
+        "--price-per-hour",
+        "2",
+        "--deadline",
+        "5s",
+    )
     told = json.loads(run("performance-predict", folder / "m.ptm", *asked, "--json"))
     times = {row["num_workers"]: row["epoch_time_s"] for row in told["predictions"]}
     assert times[1.0] > 5.0 >= times[3.0]
@@ -84,7 +93,7 @@ def test_json_is_all_there_is_on_stdout(folder: Path) -> None:
 
 def test_questions_from_a_file(folder: Path) -> None:
     run("performance-models", folder / "study.yaml", "--out", folder / "m.ptm")
-    told = json.loads(run("performance-predict", folder / "m.ptm", "--csv", folder / "points.csv", "--json"))
+    told = json.loads(run("performance-predict", folder / "m.ptm", "--jobs", folder / "points.csv", "--json"))
     assert len(told["predictions"]) == 18
 
 
@@ -97,7 +106,7 @@ def test_plots_are_written(folder: Path) -> None:
 
 def test_what_cannot_be_asked_is_refused(folder: Path) -> None:
     run("performance-models", folder / "study.yaml", "--out", folder / "m.ptm")
-    with pytest.raises(ConfigError, match="Give either --set COLUMN=VALUE or --csv"):
+    with pytest.raises(ConfigError, match="Give either --set COLUMN=VALUE or --jobs"):
         run("performance-predict", folder / "m.ptm")
     with pytest.raises(ConfigError, match="--set num_workers is not of the form COLUMN=VALUE"):
         run("performance-predict", folder / "m.ptm", "--set", "num_workers")

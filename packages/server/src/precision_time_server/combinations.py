@@ -81,7 +81,7 @@ def check_count(axes: Mapping[str, Sequence[Any]], most: int) -> None:
         counted = " x ".join(f"{name} ({len(values)})" for name, values in axes.items() if len(values) > 1)
         raise TooLargeError(
             f"{counted} are {count:,} jobs. The rule: at most {most:,} of one call. To fix: name fewer "
-            "values, ask in several calls, or let the operator raise the limit (--max-jobs)."
+            "values, ask in several calls, or let the operator raise the limit (--limit jobs=N)."
         )
 
 

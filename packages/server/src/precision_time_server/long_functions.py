@@ -48,7 +48,7 @@ def run_of_call(
     if phases is not None and (count := len(phases_of(request, phases))) > most:
         raise TooLargeError(
             f"The phases hold {count:,} parts. The rule: at most {most:,} of one call. To fix: name fewer "
-            "values, or let the operator raise the limit (--max-jobs)."
+            "values, or let the operator raise the limit (--limit jobs=N)."
         )
     return run_of(request, RunOptions.of(options), phases).to_dict()
 

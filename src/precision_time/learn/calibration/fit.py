@@ -163,7 +163,8 @@ def own_points(measurements: Sequence[Measurement], predictor: TrainedPredictor)
         reasons = "; ".join(f"{reason} ({count})" for reason, count in table.rejected.items())
         raise ConfigError(
             f"None of {len(measurements)} measured rows can be priced: {reasons or 'there are none'}. "
-            "To fix: state model, device and batch in words that `precision-time models` and `devices` know."
+            "To fix: state model, device and batch in words that `precision-time list models` and "
+            "`devices` know."
         )
     jobs = [job_of(row) for row in table.measurements]
     keys = [row.configuration_key for row in table.measurements]

@@ -109,8 +109,8 @@ def plan(
         clouds: Who may rent them; None for all in the list of prices.
         regions: Where they may stand; None for everywhere.
         market: on-demand, spot or reserved; several compete.
-        prices: A file or folder of prices of your own (`precision-time prices`), or offers; None for those
-            that ship.
+        prices: A file or folder of prices of your own (`precision-time list prices`), or offers; None for
+            those that ship.
         any_network: Join hosts too between which the network is not known; a slow one is assumed.
         layouts: Combinations of which all layouts may be searched (`find_layouts`), the most promising first,
             as long as they can change the cheapest choice; 0: usual layouts alone.

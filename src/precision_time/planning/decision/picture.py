@@ -15,7 +15,7 @@ from .html import to_html
 if TYPE_CHECKING:
     from .result import Plan
 
-_KINDS = {"html": (".html",), "plot": (".png", ".svg"), "out": (".csv", ".jsonl")}
+KINDS = {"html": (".html",), "plot": (".png", ".svg"), "out": (".csv", ".jsonl")}
 _HOUR_S = 3600.0
 _MARKERS = "osD^v<>pPX*hd"
 
@@ -27,9 +27,9 @@ def check_paths(*, html: Path | None, plot: Path | None, out: Path | None) -> No
         ConfigError: If a name ends in none of what its option writes.
         MissingExtraError: If matplotlib is needed and not installed.
     """
-    for option, path in (("html", html), ("plot", plot), ("out", out)):
+    for kind, path in (("html", html), ("plot", plot), ("out", out)):
         if path is not None:
-            check_suffix(f"--{option}", path, _KINDS[option])
+            check_suffix("--out", path, KINDS[kind])
     if plot is not None:
         require_matplotlib()
 
@@ -65,7 +65,7 @@ def write_plot(plan: Plan, path: str | Path) -> None:
         if time is not None and usd is not None
     ]
     if not rows:
-        raise ConfigError(f"--plot {path}: no candidate has a price. To fix: devices that clouds rent.")
+        raise ConfigError(f"--out {path}: no candidate has a price. To fix: devices that clouds rent.")
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()

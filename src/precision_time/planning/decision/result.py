@@ -81,7 +81,7 @@ class Plan(Result):
         return next((each for each in self.choices if each.aim == aim), None)
 
     def sensitivity(self) -> tuple[Sensitivity, ...]:
-        """What each number of the best candidate's job does to its time (`precision-time sensitivity`)."""
+        """What each number of the best candidate's job does to its time (`explain --what numbers`)."""
         from ...predict.sensitivity import sensitivity
 
         return () if self.best is None else sensitivity(Request.of(self.best.request))

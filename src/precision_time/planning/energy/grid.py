@@ -20,7 +20,7 @@ from ...cache import data
 from ...errors import ConfigError, UnknownNameError, shown
 from ...io import packaged_toml, read_input
 
-HINT = "All names: precision-time grids."
+HINT = "All names: precision-time list grids."
 _HOURS = 24
 
 

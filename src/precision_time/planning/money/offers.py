@@ -1,7 +1,7 @@
 """The offers of the list that ships or of the user's own, by device, cloud and region.
 
 Prices are list prices of the date of each row (`data/prices.csv`, made by scripts/build_prices.py). They
-change: a plan says the date of what it took, and `precision-time prices import` brings a newer list.
+change: a plan says the date of what it took, and `precision-time list prices import` brings a newer list.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _places(
                 kind="region",
                 name=name,
                 known=spelled,
-                hint="All regions: precision-time prices --regions.",
+                hint="All regions: precision-time list prices --list-regions.",
             )
         places |= hits
     return places

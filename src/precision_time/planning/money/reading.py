@@ -106,7 +106,7 @@ def read_prices(
     if not result.offers:
         raise CatalogError(
             f"{path.name} holds no price that can be taken. {' '.join(result.summary()[1:])} To fix: see the "
-            "columns that `precision-time prices --csv` writes."
+            "columns that `precision-time list prices --out -` writes."
         )
     return result
 
@@ -269,7 +269,7 @@ def _read_own(path: Path, rows: list[dict[str, str]], found: _Reader) -> None:
     if missing or not set(_PRICES) & set(rows[0]):
         raise CatalogError(
             f"{path.name} lacks the columns {', '.join(missing) or 'of prices'}. To fix: give it "
-            f"{', '.join(COLUMNS)}; `precision-time prices --csv` writes such a table."
+            f"{', '.join(COLUMNS)}; `precision-time list prices --out -` writes such a table."
         )
     for row in rows:
         found.take({"source": path.name, **{name: cell for name, cell in row.items() if cell}})

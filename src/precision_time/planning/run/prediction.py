@@ -176,7 +176,7 @@ class RunPrediction(Result):
         return in_one_line(self)
 
     def blocks(self, *, width: int = TEXT_WIDTH, why: bool = False) -> Iterator[Block]:
-        """The page that `precision-time run` prints."""
+        """The page that `precision-time predict --whole-run` prints."""
         from .page import blocks_of
 
         del width, why

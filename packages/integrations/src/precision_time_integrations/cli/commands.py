@@ -2,71 +2,55 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from precision_time.plugins import Command
 
+
+def _command(path: str, module: str, attribute: str, summary: str, **more: Any) -> Command:
+    module = f"{__package__}.{module}"
+    section = "Measure, watch, schedule"
+    return Command(path=path, module=module, attribute=attribute, summary=summary, section=section, **more)
+
+
 COMMANDS = (
-    Command(
-        path="estimate",
-        module=f"{__package__}.estimate",
-        attribute="estimate",
-        summary="Estimate the jobs of a SkyPilot, Slurm or Kubernetes file.",
-        after="run",
+    _command("measure", "measure", "measure", "Time kernels and training steps on this device."),
+    _command("import", "import_", "import_", "Read logs and exports of training runs as measurements."),
+    _command("watch", "watch", "watch", "Watch a log: when the run in it will end."),
+    _command("share", "share", "share", "Write your own runs without what tells whose they are."),
+    _command(
+        "estimate", "estimate", "estimate", "Estimate the jobs of a SkyPilot, Slurm or Kubernetes file."
     ),
-    Command(
-        path="sbatch",
-        module=f"{__package__}.sbatch",
-        attribute="sbatch",
-        summary="Submit a Slurm job with a predicted time limit.",
-        hands_on=True,
-        after="estimate",
+    _command(
+        "slurm submit", "sbatch", "sbatch", "Submit a Slurm job with a predicted time limit.", hands_on=True
     ),
-    Command(
-        path="slurm",
-        module=f"{__package__}.slurm",
-        attribute="app",
-        summary="Compare ended Slurm jobs with predictions; write job_submit.lua.",
-        after="sbatch",
+    _command(
+        "slurm history",
+        "slurm",
+        "history",
+        "Compare ended jobs with what was predicted of them.",
+        examples="HISTORY_EXAMPLES",
     ),
-    Command(
-        path="measure",
-        module=f"{__package__}.measure",
-        attribute="measure",
-        summary="Time kernels and training steps on this device.",
-        after="report",
+    _command(
+        "slurm hook",
+        "slurm",
+        "job_submit_lua",
+        "Write job_submit.lua for slurmctld.",
+        examples="LUA_EXAMPLES",
     ),
-    Command(
-        path="trainers",
-        module=f"{__package__}.trainers",
-        attribute="trainers",
-        summary="List the adapters that watch a run in its trainer.",
-        after="predictors",
+    _command(
+        "kubernetes annotate",
+        "kubernetes",
+        "annotate",
+        "Write manifests with what is predicted of their jobs.",
+        examples="ANNOTATE_EXAMPLES",
     ),
-    Command(
-        path="kubernetes",
-        module=f"{__package__}.kubernetes",
-        attribute="app",
-        summary="Annotate manifests of Kubernetes, set up the webhook.",
-        after="serve",
-    ),
-    Command(
-        path="import",
-        module=f"{__package__}.import_",
-        attribute="import_",
-        summary="Read logs and exports of training runs as measurements.",
-        after="collect",
-    ),
-    Command(
-        path="watch",
-        module=f"{__package__}.watch",
-        attribute="watch",
-        summary="Watch a log: when the run in it will end.",
-        after="import",
-    ),
-    Command(
-        path="share",
-        module=f"{__package__}.share",
-        attribute="share",
-        summary="Write your own runs without what tells whose they are.",
-        after="calibrate",
+    _command(
+        "kubernetes certificate",
+        "kubernetes",
+        "certificate",
+        "Make a certificate for the webhook, and its authority.",
+        examples="CERTIFICATE_EXAMPLES",
+        leaves="cert-manager or openssl makes the certificate (the guide of Kubernetes).",
     ),
 )

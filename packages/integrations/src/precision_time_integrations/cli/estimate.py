@@ -27,7 +27,7 @@ _NO_ANSWER = 2
 _COLUMNS = ("job", "model", "devices", ">step", ">expected", ">90 % within", ">cost")
 
 
-@request_options(also=RunOptions.model_fields, section="The whole run")
+@request_options(also=lambda: RunOptions.model_fields, shown=())
 def estimate(
     file: Annotated[
         Path,

@@ -19,40 +19,21 @@ from precision_time.planning.run.schema import RunOptions
 if TYPE_CHECKING:
     from ..kubernetes.annotations import Annotated as AnnotatedJob
 
-HELP = "Annotate manifests of Kubernetes, set up the webhook."
-EXAMPLES = """\b
-Examples:
-  precision-time kubernetes annotate job.yaml | kubectl apply -f -
-  kustomize build . | precision-time kubernetes annotate - --quantile 0.9 | kubectl apply -f -
-  precision-time kubernetes annotate train.yaml --model llama3-8b --tokens 1B --device H100
-  precision-time kubernetes certificate --out certs
-"""
-_ANNOTATE = """\b
+ANNOTATE_EXAMPLES = """\b
 Examples:
   precision-time kubernetes annotate job.yaml
   precision-time kubernetes annotate pytorchjob.yaml rayjob.yaml --quantile 0.99 --margin 0.25
   kubectl create job train --image=example.com/train --dry-run=client -o yaml \\
     | precision-time kubernetes annotate - --model resnet50 --device A100 -b 256 --epochs 90
 """
-_CERTIFICATE = """\b
+CERTIFICATE_EXAMPLES = """\b
 Examples:
   precision-time kubernetes certificate --out certs
   precision-time kubernetes certificate --service predictor --namespace ml --days 90 --out certs
 """
 
-app = typer.Typer(
-    name="kubernetes", help=HELP, epilog=EXAMPLES, no_args_is_help=True, rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)  # fmt: skip
 
-
-@app.callback()
-def _group() -> None:
-    """Annotate manifests of Kubernetes, set up the webhook."""
-
-
-@app.command(epilog=_ANNOTATE)
-@request_options(also=RunOptions.model_fields, section="The whole run")
+@request_options(also=lambda: RunOptions.model_fields, shown=())
 def annotate(
     files: Annotated[
         list[Path],
@@ -134,7 +115,6 @@ def _text(file: Path) -> str:
         raise ConfigError(f"{file} cannot be read: {error}. To fix: check path and encoding.") from None
 
 
-@app.command(epilog=_CERTIFICATE)
 def certificate(
     *,
     out: Annotated[

@@ -10,7 +10,7 @@ import typer
 
 from precision_time.cli.options import JsonOption, numbers_of, words_of
 from precision_time.cli.output import message, progress_bar, write_json, write_rows
-from precision_time.cli.request_options import sizes_of
+from precision_time.cli.request_options import request_options, sizes_of
 from precision_time.errors import ConfigError
 from precision_time.units import GIBI, GIGA
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   precision-time measure --list
-  precision-time measure --what all --out measured --budget 540
-  precision-time measure --what steps --models resnet50,gpt2 --precisions fp32,bf16-mixed
+  precision-time measure --only all --out measured --time-budget 540
+  precision-time measure --only steps --models resnet50,gpt2 --precisions fp32,bf16-mixed
   precision-time measure my.py:build -b 8,32
   precision-time measure my.py:build --input ids:int64[B,128] -p fp32,bf16-mixed
   precision-time measure --cpu --out cpu.toml
@@ -39,6 +39,11 @@ _INTERRUPTED = 130
 """Exit code of a shell command that was ended by Ctrl-C."""
 
 
+@request_options(
+    only=("batch_size", "seq_len", "image_size", "sizes", "inputs", "forward", "loss", "optimizer"),
+    shown=("batch_size",),
+    several=True,
+)
 def measure(
     model: Annotated[
         list[str] | None,
@@ -49,7 +54,7 @@ def measure(
         ),
     ] = None,
     *,
-    what: Annotated[str, typer.Option("--what", help="ops, steps or all.")] = "all",
+    what: Annotated[str, typer.Option("--only", help="ops or steps; all when left out.")] = "all",
     out: Annotated[
         Path,
         typer.Option(
@@ -71,41 +76,6 @@ def measure(
         str | None,
         typer.Option("--models", metavar="NAME,...", help="Steps: only these models; the same as MODEL."),
     ] = None,
-    batch_sizes: Annotated[
-        str | None,
-        typer.Option(
-            "--batch-size",
-            "--batch-sizes",
-            "-b",
-            metavar="N,...",
-            help="MODEL: samples per step. Default: the "
-            "plan's usual ones; what its function gives, where it gives inputs.",
-        ),
-    ] = None,
-    seq_len: Annotated[int | None, typer.Option("--seq-len", min=1, help="MODEL: tokens per sample.")] = None,
-    image_size: Annotated[
-        int | None, typer.Option("--image-size", min=1, help="MODEL: side of the images [pixels].")
-    ] = None,
-    sizes: Annotated[
-        list[str] | None,
-        typer.Option("--size", metavar="NAME=VALUE", help="MODEL: an argument of its function."),
-    ] = None,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input", metavar="NAME:TYPE[SIZES]", help="MODEL: an input, such as ids:int64[B,512]."
-        ),
-    ] = None,
-    forward: Annotated[
-        str | None, typer.Option("--forward", metavar="NAME", help="MODEL: the method that a step calls.")
-    ] = None,
-    loss: Annotated[
-        str | None,
-        typer.Option("--loss", metavar="MODULE:FUNCTION", help="MODEL: loss function of what it returns."),
-    ] = None,
-    optimizer: Annotated[
-        str | None, typer.Option("--optimizer", help="MODEL: sgd, sgd_with_momentum, adam or adamw.")
-    ] = None,
     ops: Annotated[
         str | None, typer.Option("--ops", metavar="NAME,...", help="Operators: only these.")
     ] = None,
@@ -119,7 +89,7 @@ def measure(
     budget: Annotated[
         float | None,
         typer.Option(
-            "--budget", min=1.0, help="Seconds for the whole run; no trial is started that passes it."
+            "--time-budget", min=1.0, help="Seconds for the whole run; no trial is started that passes it."
         ),
     ] = None,
     on: Annotated[str, typer.Option("--on", help="auto (a GPU where there is one), cuda or cpu.")] = "auto",
@@ -136,10 +106,12 @@ def measure(
         bool, typer.Option("--list", help="Only show what would be measured; needs no torch with --plan.")
     ] = False,
     json_output: JsonOption = False,
+    **fields: Any,
 ) -> None:
     """Time kernels and training steps on this device.
 
-    Every result is stored at once: an interrupted run goes on where it stopped.
+    Every result is stored at once: an interrupted run goes on where it stopped. Of a MODEL of your own, --set
+    says batch_size, seq_len, image_size, sizes, inputs, forward, loss and optimizer.
     """
     from ..measure.device import find_device
     from ..measure.launchers.local import measurer
@@ -152,14 +124,12 @@ def measure(
     chosen = load_plan(plan or (found.kind if found else "cuda"))
     named = [*(model or ()), *words_of(models)]
     asked = {
-        "inputs": tuple(inputs or ()),
-        "seq_len": seq_len,
-        "image_size": image_size,
-        "sizes": sizes_of(sizes or ()),
-        "forward": forward,
-        "loss": loss,
+        "inputs": tuple(fields.get("inputs") or ()),
+        **{name: _count(name, fields.get(name)) for name in ("seq_len", "image_size")},
+        "sizes": sizes_of(fields.get("sizes") or ()),
+        **{name: fields.get(name) for name in ("forward", "loss")},
     }
-    specs, operators = _own_models(named, asked, optimizer)
+    specs, operators = _own_models(named, asked, fields.get("optimizer"))
     trials = select(
         chosen,
         what="steps" if model else what,
@@ -167,7 +137,7 @@ def measure(
         models=named,
         ops=words_of(ops),
         specs=specs,
-        batch_sizes=[int(number) for number in numbers_of("--batch-size", batch_sizes or "")],
+        batch_sizes=[int(number) for number in numbers_of("--batch-size", fields.get("batch_size") or "")],
     )
     if list_trials or found is None:
         _list(chosen, trials, json_output)
@@ -184,6 +154,13 @@ def measure(
     _say(report, found, hardware)
     if report.to_dict()["measured_steps"] or report.skipped:
         _say_question(trials, specs, found.name, out / f"{found.source}.csv", asked)
+
+
+def _count(name: str, text: str | None) -> int | None:
+    """A number as a request reads it."""
+    from precision_time.request.schema import request_fields
+
+    return None if text is None else int(dict(request_fields())[name].read(text, as_text=True))
 
 
 def _own_models(

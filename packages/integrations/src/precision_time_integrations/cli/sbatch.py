@@ -1,4 +1,4 @@
-"""`precision-time sbatch`: submit a job with a time limit from a prediction."""
+"""`precision-time slurm submit`: submit a job with a time limit from a prediction."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from precision_time.errors import ConfigError
 
 EXAMPLES = """\b
 Examples:
-  precision-time sbatch job.sh
-  precision-time sbatch --quantile 0.9 --partition=gpu --gres=gpu:a100:8 job.sh --epochs 90
-  precision-time sbatch --dry-run job.sh
-  jobid=$(precision-time sbatch --parsable job.sh)
+  precision-time slurm submit job.sh
+  precision-time slurm submit --quantile 0.9 --partition=gpu --gres=gpu:a100:8 job.sh --epochs 90
+  precision-time slurm submit --dry-run job.sh
+  jobid=$(precision-time slurm submit --parsable job.sh)
 """
 _RETRIES = 0
 """A user waits for `sbatch`: a service that is away is not asked twice."""
@@ -32,7 +32,7 @@ _OWN = (
     "--dry-run",
     "--json",
     "--device",
-    "--devices",
+    "--names",
     "--set",
     "--server",
 )
@@ -62,7 +62,7 @@ def sbatch(
     devices: Annotated[
         Path | None,
         typer.Option(
-            "--devices",
+            "--names",
             metavar="FILE",
             help="TOML file of what the names of gres, constraints and partitions stand for.  "
             "[default: PRECISION_TIME_SLURM, else slurm.toml in the data folder or /etc/precision-time]",
@@ -152,6 +152,6 @@ def _checked(words: Sequence[str]) -> list[str]:
         if word.partition("=")[0] in _OWN:
             raise ConfigError(
                 f"{word} stands behind an option of sbatch. The rule: options of precision-time come first. "
-                f"To fix: precision-time sbatch {word} ... job.sh."
+                f"To fix: precision-time slurm submit {word} ... job.sh."
             )
     return list(words)

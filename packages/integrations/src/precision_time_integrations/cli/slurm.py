@@ -15,14 +15,6 @@ from precision_time.units import format_duration
 if TYPE_CHECKING:
     from ..slurm.history import History, LiveJob
 
-app = typer.Typer(
-    name="slurm",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    help="Compare ended Slurm jobs with predictions; write job_submit.lua.",
-)
 HISTORY_EXAMPLES = """\b
 Examples:
   precision-time slurm history
@@ -30,13 +22,12 @@ Examples:
 """
 LUA_EXAMPLES = """\b
 Examples:
-  precision-time slurm job-submit-lua --out /etc/slurm/job_submit.lua
-  precision-time slurm job-submit-lua http://predictions.example:8400 --quantile 0.9 > job_submit.lua
+  precision-time slurm hook --out /etc/slurm/job_submit.lua
+  precision-time slurm hook http://predictions.example:8400 --quantile 0.9 > job_submit.lua
 """
 _MOST_ROWS = 30
 
 
-@app.command(epilog=HISTORY_EXAMPLES)
 def history(
     *,
     since: Annotated[
@@ -62,7 +53,7 @@ def history(
     """Compare ended jobs with what was predicted of them.
 
     Reads sacct (--json, else --parsable2), or squeue where there is no accounting, and the record that
-    `precision-time sbatch` keeps. Says how long jobs took relative to the prediction, how many ended in
+    `precision-time slurm submit` keeps. Says how long jobs took relative to the prediction, how many ended in
     time, and which --quantile would have been right; of jobs that wait or run, what is left.
     """
     from ..slurm.history import history_of, live_jobs
@@ -146,7 +137,6 @@ def _suggestion(found: History) -> str:
     return "No limit would have let so many end in time: too many jobs ran out of theirs."
 
 
-@app.command("job-submit-lua", epilog=LUA_EXAMPLES)
 def job_submit_lua(
     url: Annotated[str, typer.Argument(help="Of the service.")] = "http://127.0.0.1:8400",
     *,

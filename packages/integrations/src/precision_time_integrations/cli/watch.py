@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ import typer
 from precision_time.cli.options import JsonOption, complete_model
 from precision_time.cli.output import message
 from precision_time.cli.request_options import given_fields, request_options
+from precision_time.errors import ConfigError
 
 if TYPE_CHECKING:
     from ..watch.follow import Follower
@@ -26,6 +28,7 @@ Examples:
   precision-time watch train.log --steps 5000 --once --json
   precision-time watch train.log --model llama3-8b -d H100-SXM5-80GB -g 64 --zero 3 -b 1
   precision-time watch train.log --job job.yaml
+  precision-time watch --trainers
   torchrun train.py 2>&1 | tee train.log | precision-time watch -
 """
 _POLL_S = 0.5
@@ -33,11 +36,12 @@ _NEVER_LOGGED = 1
 """Exit code where the log has no step."""
 
 
-@request_options(section="The job")
+@request_options(shown=())
 def watch(
     log: Annotated[
-        str, typer.Argument(metavar="LOG", help="The log, or - for standard input.", show_default=False)
-    ],
+        str | None,
+        typer.Argument(metavar="LOG", help="The log, or - for standard input.", show_default=False),
+    ] = None,
     *,
     model: Annotated[
         str | None,
@@ -63,6 +67,10 @@ def watch(
         bool,
         typer.Option("--here", help="The run is on this machine: look at its devices where it is slow."),
     ] = False,
+    trainers: Annotated[
+        bool,
+        typer.Option("--trainers", help="List the adapters that watch a run inside its trainer instead."),
+    ] = False,
     json_output: JsonOption = False,
     **fields: Any,
 ) -> None:
@@ -74,6 +82,11 @@ def watch(
 
     Exits with 1 where the log has no step of a training.
     """
+    if trainers:
+        _list_trainers(json_output)
+        return
+    if log is None:
+        raise ConfigError("watch takes a LOG. To fix: name one, or - for standard input.")
     from ..watch.follow import Follower
     from ..watch.log_watch import LogWatch
 
@@ -96,6 +109,21 @@ def watch(
             raise typer.Exit(_NEVER_LOGGED)
         if not json_output:
             _conclude(watched)
+
+
+def _list_trainers(json_output: bool) -> None:
+    """What watches a run in its trainer, and the module that each is imported from."""
+    from precision_time.cli.catalogs import write_catalog
+
+    from ..online.trainers import trainer_adapters
+
+    found = trainer_adapters().values()
+    rows = [
+        (item.name, item.trainer, f"{item.module}.{item.attribute}", "yes" if item.installed else "no")
+        for item in found
+    ]
+    entries = [{**asdict(item), "installed": item.installed} for item in found]
+    write_catalog("trainers", entries, ("name", "trainer", "adapter", "trainer installed"), rows, json_output)
 
 
 def _count(steps: Any) -> int:

@@ -184,7 +184,7 @@ class TrialResult:
         except ValidationError as error:
             raise CorpusError(
                 f"A result of a campaign cannot be read: {validation_problems(error)}. To fix: export the "
-                "store again with `precision-time campaign export`."
+                "store again with `precision-time papers campaign export`."
             ) from error
 
 
@@ -303,7 +303,7 @@ def read_results_csv(path: str | Path) -> list[TrialResult]:
     if "campaign" not in names or "key" not in names:
         raise CorpusError(
             f"{path} is no table of trials: it has no columns 'campaign' and 'key'. To fix: name a file that "
-            "`precision-time campaign export` wrote."
+            "`precision-time papers campaign export` wrote."
         )
     return [TrialResult.from_dict({name: cell for name, cell in row.items() if cell}) for row in rows]
 

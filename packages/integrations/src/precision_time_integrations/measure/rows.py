@@ -255,7 +255,7 @@ def _corpus_row(
     return {
         **_common(result.precision, result.framework_version),
         "source": source,
-        "source_ref": f"precision-time campaign {__version__}: {result.campaign}",
+        "source_ref": f"precision-time papers campaign {__version__}: {result.campaign}",
         "run_id": f"{result.key}#{result.repeat}",
         "model": model,
         "model_config": _json(sizes) if sizes else "",

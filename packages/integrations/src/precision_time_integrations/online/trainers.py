@@ -96,6 +96,6 @@ def trainer_adapter(name: str) -> TrainerAdapter:
     known = trainer_adapters()
     if name not in known:
         raise UnknownNameError(
-            kind="trainer", name=name, known=known, hint="All names: precision-time trainers."
+            kind="trainer", name=name, known=known, hint="All names: precision-time watch --trainers."
         )
     return known[name]

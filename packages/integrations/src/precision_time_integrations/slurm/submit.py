@@ -195,7 +195,7 @@ def _script(line: CommandLine, piped: bytes | None) -> str:
     if piped is not None:
         return piped[: MOST_CHARACTERS + 1].decode("utf-8", errors="replace")
     if not line.script:
-        raise ConfigError("sbatch is given no script. To fix: precision-time sbatch job.sh.")
+        raise ConfigError("sbatch is given no script. To fix: precision-time slurm submit job.sh.")
     try:
         with open_input(line.script) as file:
             return file.read(MOST_CHARACTERS + 1).decode("utf-8", errors="replace")

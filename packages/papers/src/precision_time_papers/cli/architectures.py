@@ -1,4 +1,4 @@
-"""`precision-time architectures` and `precision-time train-ghn`: architectures as vectors."""
+"""`precision-time papers similar` and `precision-time papers train-ghn`: architectures as vectors."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from precision_time.cli.options import JsonOption, complete_model, complete_words
+from precision_time.cli.options import PREFIX, JsonOption, complete_model, complete_words
 from precision_time.cli.output import message, progress, progress_bar, write_json, write_rows
-from precision_time.cli.request_options import PREFIX, request_options
+from precision_time.cli.request_options import request_options
 from precision_time.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  precision-time architectures resnet50 --nearest 10
-  precision-time architectures my_package.models:small --json
-  precision-time architectures --map architectures.svg
+  precision-time papers similar resnet50 --nearest 10
+  precision-time papers similar my_package.models:small --json
+  precision-time papers similar --map architectures.svg
 """
 TRAIN_EXAMPLES = """\b
 Examples:
-  precision-time train-ghn --minutes 20 --out ghn.safetensors
-  precision-time train-ghn --data images/ --checkpoint state.safetensors --out ghn.safetensors --json
-  precision-time train-ghn --data tiny-imagenet/ --side 64 --out ghn-64.safetensors
+  precision-time papers train-ghn --minutes 20 --out ghn.safetensors
+  precision-time papers train-ghn --data images/ --checkpoint state.safetensors --out ghn.safetensors --json
+  precision-time papers train-ghn --data tiny-imagenet/ --side 64 --out ghn-64.safetensors
 """
 _SHOWN_NAMES = 3
 _IMAGE_BATCH = 64
@@ -40,7 +40,8 @@ def architectures(
         str | None,
         typer.Argument(
             metavar="[MODEL]",
-            help="A known name (`precision-time models`), a timm or Hugging Face name, net.py:function, a "
+            help="A known name (`precision-time list models`), a timm or Hugging Face name, "
+            "net.py:function, a "
             "config.json, an .onnx or a .pt2 file.",
             autocompletion=complete_model,
             show_default=False,
@@ -207,7 +208,7 @@ def train_ghn(
         fitted = fit_ghn(
             data, settings, side=side, out=out, held_out_networks=held_out, checkpoint=checkpoint,
             progress=show,
-            command=f"precision-time train-ghn --data {data} {budget} --seed {seed}",
+            command=f"precision-time papers train-ghn --data {data} {budget} --seed {seed}",
         )  # fmt: skip
     _report(fitted, out, json_output)
 

@@ -1,4 +1,4 @@
-"""`precision-time campaign`: profile training jobs on a Ray cluster, trial after trial."""
+"""`precision-time papers campaign`: profile training jobs on a Ray cluster, trial after trial."""
 
 from __future__ import annotations
 
@@ -22,28 +22,19 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  precision-time campaign run campaign.yaml --store points.sqlite
-  precision-time campaign run --models cnn,transformer --workers 1,2 --fractions 0.25,0.5,1 --budget 10m
-  precision-time campaign run campaign.yaml --address 10.0.0.1:6379
-  precision-time campaign show points.sqlite
-  precision-time campaign export points.sqlite --csv points.csv
+  precision-time papers campaign run campaign.yaml --store points.sqlite
+  precision-time papers campaign run --models cnn --ray-workers 1,2 --fractions 0.25,1 --time-budget 10m
+  precision-time papers campaign run campaign.yaml --ray 10.0.0.1:6379
+  precision-time papers campaign show points.sqlite
+  precision-time papers campaign export points.sqlite --out points.csv
 """
 STORE = Path("campaign.sqlite")
-
-app = typer.Typer(
-    name="campaign",
-    help="Profile training jobs on a Ray cluster.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    epilog=EXAMPLES,
-)
 
 StoreArgument = Annotated[
     Path, typer.Argument(metavar="STORE", help="Store of a campaign, or its CSV.", show_default=False)
 ]
 
 
-@app.command(epilog=EXAMPLES)
 def run(
     file: Annotated[
         Path | None, typer.Argument(metavar="[FILE]", help="Campaign file (YAML); or give options.")
@@ -65,10 +56,10 @@ def run(
         int | None, typer.Option("--samples", help="Samples of the whole synthetic dataset.")
     ] = None,
     fractions: Annotated[str, typer.Option("--fractions", help="Shares of the dataset, 0 to 1.")] = "1",
-    workers: Annotated[str, typer.Option("--workers", help="Numbers of workers.")] = "1",
-    cpus: Annotated[str, typer.Option("--cpus", help="CPUs per worker.")] = "1",
-    gpus: Annotated[str, typer.Option("--gpus", help="GPUs per worker.")] = "0",
-    nodes: Annotated[str, typer.Option("--nodes", help="Ray nodes the workers are placed on.")] = "1",
+    workers: Annotated[str, typer.Option("--ray-workers", help="Numbers of workers.")] = "1",
+    cpus: Annotated[str, typer.Option("--cpus-per-worker", help="CPUs per worker.")] = "1",
+    gpus: Annotated[str, typer.Option("--gpus-per-worker", help="GPUs per worker.")] = "0",
+    nodes: Annotated[str, typer.Option("--ray-nodes", help="Ray nodes the workers are placed on.")] = "1",
     batch_sizes: Annotated[str, typer.Option("--batch-sizes", "-b", help="Samples per worker.")] = "32",
     precisions: Annotated[
         str, typer.Option("--precisions", "-p", help="fp32, bf16-mixed; on GPUs tf32, fp16-mixed.")
@@ -86,12 +77,12 @@ def run(
     ] = False,
     address: Annotated[
         str | None,
-        typer.Option("--address", help="Of a Ray cluster (host:port, auto). Default: a Ray on this machine."),
+        typer.Option("--ray", help="Of a Ray cluster (host:port, auto). Default: a Ray on this machine."),
     ] = None,
     budget: Annotated[
         str | None,
         typer.Option(
-            "--budget", metavar="TIME", help="Such as 10m: the most informative trials that fit into it."
+            "--time-budget", metavar="TIME", help="Such as 10m: the most informative trials that fit into it."
         ),
     ] = None,
     store: Annotated[
@@ -121,10 +112,10 @@ def run(
             "models": words_of(models),
             "data": _data(data, samples),
             "fractions": numbers_of("--fractions", fractions),
-            "workers": numbers_of("--workers", workers),
-            "cpus_per_worker": numbers_of("--cpus", cpus),
-            "gpus_per_worker": numbers_of("--gpus", gpus),
-            "nodes": numbers_of("--nodes", nodes),
+            "workers": numbers_of("--ray-workers", workers),
+            "cpus_per_worker": numbers_of("--cpus-per-worker", cpus),
+            "gpus_per_worker": numbers_of("--gpus-per-worker", gpus),
+            "nodes": numbers_of("--ray-nodes", nodes),
             "batch_sizes": numbers_of("--batch-sizes", batch_sizes),
             "precisions": words_of(precisions),
         }
@@ -137,7 +128,7 @@ def run(
         campaign,
         store,
         address,
-        None if budget is None else duration_s("--budget", budget),
+        None if budget is None else duration_s("--time-budget", budget),
         retry_failed,
         json_output,
     )
@@ -205,7 +196,6 @@ def _list(campaign: Campaign, json_output: bool) -> None:
     write_rows(f"{len(rows)} trials of {campaign.name}", ("trial", ">steps"), rows)
 
 
-@app.command(epilog=EXAMPLES)
 def show(store: StoreArgument, *, json_output: JsonOption = False) -> None:
     """Show the results in a store."""
     from precision_time_integrations.measure.store import read_store
@@ -242,11 +232,10 @@ def _time(seconds: float | None) -> str:
     return "" if seconds is None else format_duration(seconds)
 
 
-@app.command(epilog=EXAMPLES)
 def export(
     store: StoreArgument,
     *,
-    csv: Annotated[Path, typer.Option("--csv", dir_okay=False, help="File to write.")],
+    csv: Annotated[Path, typer.Option("--out", "-o", dir_okay=False, help="CSV file to write.")],
     corpus: Annotated[
         bool,
         typer.Option("--corpus", help="Rows of docs/reference/corpus.md instead of trials."),

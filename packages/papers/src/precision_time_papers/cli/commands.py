@@ -2,102 +2,110 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from precision_time.plugins import Command
 
+
+def _command(path: str, module: str, attribute: str, summary: str, **more: Any) -> Command:
+    module = f"{__package__}.{module}"
+    more = {"section": "Papers", **more}
+    return Command(path=path, module=module, attribute=attribute, summary=summary, **more)
+
+
 COMMANDS = (
-    Command(
-        path="schedule",
-        module=f"{__package__}.schedule",
-        attribute="schedule",
-        summary="Plan a queue of jobs on one cluster.",
-        after="layout",
-    ),
-    Command(
-        path="precisions search",
-        module=f"{__package__}.precisions",
-        attribute="search",
-        summary="Find which layers to train in which type.",
-    ),
-    Command(
-        path="report",
-        module=f"{__package__}.report",
-        attribute="report",
-        summary="Score the predictor on runs it has not seen.",
+    _command("schedule", "schedule", "schedule", "Plan a queue of jobs on one cluster.", section="Decide"),
+    _command("precisions search", "precisions", "search", "Find which layers to train in which type."),
+    _command(
+        "papers report",
+        "report",
+        "report",
+        "Score the predictor on runs it has not seen.",
         examples="REPORT_EXAMPLES",
-        after="evaluate",
     ),
-    Command(
-        path="measure-risk",
-        module=f"{__package__}.measure_risk",
-        attribute="measure_risk",
-        summary="Measure the loss that low precision costs.",
-        after="measure",
-    ),
-    Command(
-        path="predictors",
-        module=f"{__package__}.predictors",
-        attribute="predictors",
-        summary="List the predictors that are compared.",
-        after="stacks",
-    ),
-    Command(
-        path="architectures",
-        module=f"{__package__}.architectures",
-        attribute="architectures",
-        summary="List the known architectures most like a model.",
-        after="env",
-    ),
-    Command(
-        path="train-ghn",
-        module=f"{__package__}.architectures",
-        attribute="train_ghn",
-        summary="Train a graph hypernetwork (torch).",
-        examples="TRAIN_EXAMPLES",
-        after="architectures",
-    ),
-    Command(
-        path="compare-predictors",
-        module=f"{__package__}.report",
-        attribute="compare_predictors",
-        summary="Compare ours with the predictors of the papers.",
+    _command(
+        "papers compare",
+        "report",
+        "compare_predictors",
+        "Compare ours with the predictors of the papers.",
         examples="COMPARISON_EXAMPLES",
-        after="train-ghn",
     ),
-    Command(
-        path="predictddl",
-        module=f"{__package__}.predictddl",
-        attribute="app",
-        summary="Predict architectures never seen (PredictDDL).",
-        after="compare-predictors",
+    _command("papers predictors", "predictors", "predictors", "List the predictors that are compared."),
+    _command(
+        "papers similar", "architectures", "architectures", "List the known architectures most like a model."
     ),
-    Command(
-        path="campaign",
-        module=f"{__package__}.campaign",
-        attribute="app",
-        summary="Profile training jobs on a Ray cluster.",
-        after="predictddl",
+    _command(
+        "papers train-ghn",
+        "architectures",
+        "train_ghn",
+        "Train a graph hypernetwork (torch).",
+        examples="TRAIN_EXAMPLES",
     ),
-    Command(
-        path="performance-models",
-        module=f"{__package__}.performance",
-        attribute="performance_models",
-        summary="Learn training times from measured points.",
-        examples="MODELS_EXAMPLES",
-        after="campaign",
-    ),
-    Command(
-        path="performance-predict",
-        module=f"{__package__}.performance",
-        attribute="performance_predict",
-        summary="Predict with a model of `performance-models`.",
+    _command(
+        "papers predictddl predict",
+        "predictddl",
+        "predict",
+        "Predict the training time of one model.",
         examples="PREDICT_EXAMPLES",
-        after="performance-models",
     ),
-    Command(
-        path="collect",
-        module=f"{__package__}.collect",
-        attribute="collect",
-        summary="Report this machine (cores, memory, devices, load) to a service.",
-        after="kubernetes",
+    _command(
+        "papers predictddl servers",
+        "predictddl",
+        "servers",
+        "How many servers of each kind finish by a deadline.",
+        examples="SERVERS_EXAMPLES",
+    ),
+    _command(
+        "papers predictddl batch",
+        "predictddl",
+        "batch",
+        "Predict the training times of many requests.",
+        examples="BATCH_EXAMPLES",
+    ),
+    _command(
+        "papers predictddl train",
+        "predictddl",
+        "train",
+        "Train predictors on the corpus and your own runs.",
+        examples="TRAIN_EXAMPLES",
+    ),
+    _command(
+        "papers predictddl registry",
+        "predictddl",
+        "list_registry",
+        "List the trained predictors, or delete one of yours.",
+        examples="REGISTRY_EXAMPLES",
+    ),
+    _command(
+        "papers predictddl collect",
+        "collect",
+        "collect",
+        "Collect what a cluster, or this machine, is made of.",
+    ),
+    _command(
+        "papers campaign run", "campaign", "run", "Measure the trials that the store does not hold yet."
+    ),
+    _command("papers campaign show", "campaign", "show", "Show the results in a store."),
+    _command("papers campaign export", "campaign", "export", "Write the results of a store to a CSV file."),
+    _command(
+        "papers performance learn",
+        "performance",
+        "performance_models",
+        "Learn training times from measured points.",
+        examples="MODELS_EXAMPLES",
+    ),
+    _command(
+        "papers performance predict",
+        "performance",
+        "performance_predict",
+        "Predict with a model of `papers performance learn`.",
+        examples="PREDICT_EXAMPLES",
+    ),
+    _command(
+        "measure-risk",
+        "measure_risk",
+        "measure_risk",
+        "Measure the loss that low precision costs.",
+        leaves="it becomes a study of the papers, beside its data.",
     ),
 )

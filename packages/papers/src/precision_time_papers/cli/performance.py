@@ -1,4 +1,4 @@
-"""`precision-time performance-models` and `performance-predict`: models of your own measured points."""
+"""`precision-time papers performance learn` and `performance-predict`: models of your own measured points."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 MODELS_EXAMPLES = """\b
 Examples:
-  precision-time performance-models study.yaml
-  precision-time performance-models study.yaml --csv points.csv --out resnet.ptm --plots plots
-  precision-time performance-models study.yaml --json
+  precision-time papers performance learn study.yaml
+  precision-time papers performance learn study.yaml --measurements points.csv --out resnet.ptm --plots plots
+  precision-time papers performance learn study.yaml --json
 """
 
 PREDICT_EXAMPLES = """\b
 Examples:
-  precision-time performance-predict resnet.ptm --set num_workers=8 --set batch_per_worker=64
-  precision-time performance-predict resnet.ptm --csv rows.csv --json --strict
-  precision-time performance-predict resnet.ptm --set batch_per_worker=64 --workers 1..16 --deadline 2h
+  precision-time papers performance predict resnet.ptm --set num_workers=8 --set batch_per_worker=64
+  precision-time papers performance predict resnet.ptm --jobs rows.csv --json --strict
+  precision-time papers performance predict resnet.ptm --set epochs=9 --ray-workers 1..16 --deadline 2h
 """
 
 
@@ -44,7 +44,10 @@ def performance_models(
     csv: Annotated[
         Path | None,
         typer.Option(
-            "--csv", exists=True, dir_okay=False, help="Measured points; default: `data` of the file."
+            "--measurements",
+            exists=True,
+            dir_okay=False,
+            help="Measured points; default: `data` of the file.",
         ),
     ] = None,
     out: Annotated[
@@ -89,7 +92,7 @@ def performance_models(
 def performance_predict(
     model: Annotated[
         Path,
-        typer.Argument(metavar="MODEL", exists=True, dir_okay=False, help="From performance-models --out."),
+        typer.Argument(metavar="MODEL", exists=True, dir_okay=False, help="From `papers performance learn`."),
     ],
     *,
     set_: Annotated[
@@ -98,14 +101,15 @@ def performance_predict(
     ] = None,
     csv: Annotated[
         Path | None,
-        typer.Option("--csv", exists=True, dir_okay=False, help="Rows to predict, one prediction each."),
+        typer.Option("--jobs", exists=True, dir_okay=False, help="Rows to predict, one prediction each."),
     ] = None,
     workers: Annotated[
         str | None,
-        typer.Option("--workers", metavar="1..16", help="Ask for each number of workers."),
+        typer.Option("--ray-workers", metavar="1..16", help="Ask for each number of workers."),
     ] = None,
     cpus: Annotated[
-        str | None, typer.Option("--cpus", metavar="1,2,4", help="Ask for each of these CPUs per worker.")
+        str | None,
+        typer.Option("--cpus-per-worker", metavar="1,2,4", help="Ask for each of these CPUs per worker."),
     ] = None,
     price_per_hour: Annotated[
         float | None, typer.Option("--price-per-hour", min=0.0, help="Of one worker: adds the cost.")
@@ -120,7 +124,7 @@ def performance_predict(
     ] = False,
     json_output: JsonOption = False,
 ) -> None:
-    """Predict with a model of `performance-models`.
+    """Predict with a model of `papers performance learn`.
 
     Every answer has an interval, from points that were held out of the fit. What the model cannot have
     learned is flagged, with the reason: too few points, a step that no column explains, far beyond the
@@ -137,9 +141,11 @@ def performance_predict(
     asks_grid = any(grids.values())
     deadline_s = None if deadline is None else duration_s("--deadline", deadline)
     if csv is None and not set_ and not asks_grid:
-        raise ConfigError("Give either --set COLUMN=VALUE or --csv FILE. To fix: use one of them.")
+        raise ConfigError("Give either --set COLUMN=VALUE or --jobs FILE. To fix: use one of them.")
     if csv is not None and (set_ or asks_grid):
-        raise ConfigError("--csv has whole rows: no --set, --workers or --cpus. To fix: leave them out.")
+        raise ConfigError(
+            "--jobs has whole rows: no --set, --ray-workers or --cpus-per-worker. To fix: leave them out."
+        )
     fitted = PerformanceModel.load(model)
     rows: list[dict[str, Any]] = [_row(set_ or [])] if csv is None else [*read_csv(csv)[0]]
     if not rows:
@@ -282,7 +288,9 @@ def _data(study: Path, stated: str | None, csv: Path | None) -> Path:
     if csv is not None:
         return csv
     if stated is None:
-        raise ConfigError(f"{study} names no points. To fix: add `data: points.csv`, or give --csv FILE.")
+        raise ConfigError(
+            f"{study} names no points. To fix: add `data: points.csv`, or give --measurements FILE."
+        )
     return study.parent / stated
 
 

@@ -83,8 +83,9 @@ def search(
     json_output: JsonOption = False,
     **fields: Any,
 ) -> None:
-    """Find which layers to train in which type for least time under a budget of risk.
+    """Find which layers to train in which type.
 
+    For least time under a budget of risk.
     --precision is the reference that layers keep or leave. The times are the predictor's; the risks of layers
     are measured or published loss gaps, which are taken to add up. Exits with 3 where nothing fits.
     """

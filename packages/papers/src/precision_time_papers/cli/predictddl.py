@@ -1,27 +1,23 @@
-"""`precision-time predictddl`: one predictor per dataset type, for architectures never seen."""
+"""`precision-time papers predictddl`: one predictor per dataset type, for architectures never seen."""
 
 from __future__ import annotations
 
 import json
 import math
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from precision_time.cli.options import JsonOption, ModelArgument, complete_words
+from precision_time.cli.options import PREFIX, JsonOption, ModelArgument, complete_words
 from precision_time.cli.output import message, progress, write_json, write_rows
-from precision_time.cli.request_options import PREFIX, one_request, request_options
-from precision_time.errors import CatalogError, ConfigError
-from precision_time.io import read_input, write_atomically
+from precision_time.cli.request_options import one_request, request_options
+from precision_time.io import write_atomically
 
 from ..predictddl.contract import FIELDS
 
 if TYPE_CHECKING:
-    from precision_time.hardware.device import Cluster
-    from precision_time.hardware.inventory import ClusterResources
     from precision_time.request.request import Request
 
     from ..ghn.weights import GhnWeights
@@ -29,60 +25,37 @@ if TYPE_CHECKING:
     from ..predictddl.registry import Registry, TrainedType
     from ..predictddl.servers import ServersNeeded
 
-HELP = "Predict architectures never seen (PredictDDL)."
-EXAMPLES = """\b
+PREDICT_EXAMPLES = """\b
 Examples:
-  precision-time predictddl predict resnet50 --device A100 --gpus 8 --batch-size 256
-  precision-time predictddl predict vgg16 --dataset tiny-imagenet --inventory lab.yaml --batch-size 64 --json
-  precision-time predictddl servers resnet50 --dataset imagenet --inventory lab.yaml --deadline 2h
-  precision-time predictddl batch requests.jsonl --inventory lab.yaml --output answers.jsonl
-  precision-time predictddl train translation --csv my-runs.csv
-  precision-time predictddl registry
-  scontrol show node | precision-time predictddl collect --slurm -
+  precision-time papers predictddl predict resnet50 --device A100 --gpus 8 --batch-size 256
+  precision-time papers predictddl predict resnet18 --dataset tiny-imagenet --device V100 --batch-size 64
+  precision-time papers predictddl predict bert-large --inventory lab.yaml --batch-size 32 --json
 """
-_PREDICT = """\b
+SERVERS_EXAMPLES = """\b
 Examples:
-  precision-time predictddl predict resnet50 --device A100 --gpus 8 --batch-size 256
-  precision-time predictddl predict resnet18 --dataset tiny-imagenet --device V100 --batch-size 64
-  precision-time predictddl predict bert-large --inventory lab.yaml --batch-size 32 --json
+  precision-time papers predictddl servers resnet50 --dataset imagenet --inventory lab.yaml --deadline 1d
+  precision-time papers predictddl servers vgg16 --device V100 --gpus 4 -b 64 --deadline 2h --max-servers 16
 """
-_SERVERS = """\b
+BATCH_EXAMPLES = """\b
 Examples:
-  precision-time predictddl servers resnet50 --dataset imagenet --epochs 90 --inventory lab.yaml --deadline 1d
-  precision-time predictddl servers vgg16 --device V100 --gpus 4 --batch-size 64 --deadline 2h --max 16
-"""
-_BATCH = """\b
-Examples:
-  precision-time predictddl batch requests.jsonl --inventory lab.yaml
-  precision-time predictddl batch requests.yaml --output answers.jsonl
+  precision-time papers predictddl batch requests.jsonl --inventory lab.yaml
+  precision-time papers predictddl batch requests.yaml --out answers.jsonl
 A request is {"model": "resnet50", "batch_size": 64, "cluster": {"device": "A100", "num_nodes": 2,
 "devices_per_node": 8}, "dataset": "imagenet", "epochs": 90, "precision": "fp16-mixed"}.
 With "deadline": "2h" (and "max_servers": 16) the answer is how many servers of each kind meet it.
 """
-_TRAIN = """\b
+TRAIN_EXAMPLES = """\b
 Examples:
-  precision-time predictddl train
-  precision-time predictddl train imagenet cifar --quick
-  precision-time predictddl train translation --csv my-runs.csv --alone
-  precision-time predictddl train cifar --ghn ghn-cifar.safetensors
+  precision-time papers predictddl train
+  precision-time papers predictddl train imagenet cifar --quick
+  precision-time papers predictddl train translation --measurements my-runs.csv --alone
+  precision-time papers predictddl train cifar --ghn ghn-cifar.safetensors
 """
-_REGISTRY = """\b
+REGISTRY_EXAMPLES = """\b
 Examples:
-  precision-time predictddl registry
-  precision-time predictddl registry --delete cifar --version 2
+  precision-time papers predictddl registry
+  precision-time papers predictddl registry --delete cifar --predictor-version 2
 """
-_COLLECT = """\b
-Examples:
-  precision-time predictddl collect --inventory lab.yaml
-  sinfo -N -o '%N %G %c %m %f %t' | precision-time predictddl collect --slurm -
-  precision-time predictddl collect --ray auto --json
-  precision-time predictddl collect --local
-"""
-
-app = typer.Typer(
-    name="predictddl", help=HELP, epilog=EXAMPLES, no_args_is_help=True, rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)  # fmt: skip
 
 
 def complete_type(prefix: str) -> list[str]:
@@ -92,6 +65,10 @@ def complete_type(prefix: str) -> list[str]:
     return [name for name in dataset_types() if name.startswith(prefix)]
 
 
+_SHOWN = (
+    *("device", "gpus", "nodes", "precision", "batch_size", "global_batch_size", "seq_len", "image_size"),
+    *("dataset", "epochs", "custom"),
+)
 InventoryOption = Annotated[
     Path | None,
     typer.Option("--inventory", dir_okay=False, help="YAML file that describes the cluster."),
@@ -125,7 +102,8 @@ GhnOption = Annotated[
     Path | None,
     typer.Option(
         "--ghn",
-        help="Hypernetwork of this dataset type: what `precision-time train-ghn` wrote, or its folder. "
+        help="Hypernetwork of this dataset type: what `precision-time papers train-ghn` wrote, or its "
+        "folder. "
         "Default: the shipped one, or the one that a predictor was trained with.",
     ),
 ]
@@ -151,8 +129,7 @@ def open_registry(folder: Path | None) -> Registry:
     return default if folder is None else replace(default, own=folder)
 
 
-@app.command(epilog=_PREDICT)
-@request_options(only=FIELDS)
+@request_options(only=FIELDS, shown=_SHOWN)
 def predict(
     model: ModelArgument,
     *,
@@ -160,7 +137,7 @@ def predict(
     variant: VariantOption = "predictddl-precision",
     regressor: RegressorOption = None,
     version: Annotated[
-        int | None, typer.Option("--version", help="Of the predictor; default: newest.")
+        int | None, typer.Option("--predictor-version", help="Of the predictor; default: newest.")
     ] = None,
     ghn: GhnOption = None,
     no_train: NoTrainOption = False,
@@ -197,8 +174,7 @@ def predict(
     message(f"Note: {_other_answer(asked)}")
 
 
-@app.command(epilog=_SERVERS)
-@request_options(only=FIELDS)
+@request_options(only=FIELDS, shown=_SHOWN)
 def servers(
     model: ModelArgument,
     *,
@@ -208,7 +184,7 @@ def servers(
     ],
     most: Annotated[
         int | None,
-        typer.Option("--max", metavar="N", min=1, help="Servers of each kind; default: all there are."),
+        typer.Option("--max-servers", metavar="N", min=1, help="Servers of each kind; default: all."),
     ] = None,
     inventory: InventoryOption = None,
     variant: VariantOption = "predictddl-precision",
@@ -298,7 +274,6 @@ def _other_answer(request: Request) -> str:
     )
 
 
-@app.command(epilog=_BATCH)
 def batch(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="JSON lines, or a JSON or YAML list.", show_default=False)
@@ -306,7 +281,7 @@ def batch(
     *,
     inventory: InventoryOption = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", dir_okay=False, help="JSON lines with the answers.")
+        Path | None, typer.Option("--out", "-o", dir_okay=False, help="JSON lines with the answers.")
     ] = None,
     variant: VariantOption = "predictddl-precision",
     regressor: RegressorOption = None,
@@ -384,7 +359,6 @@ def _write_answers(answers: list[Answer]) -> None:
     write_rows("", columns, rows)
 
 
-@app.command(epilog=_TRAIN)
 def train(
     types: Annotated[
         list[str] | None,
@@ -396,7 +370,9 @@ def train(
     csv: Annotated[
         list[Path] | None,
         typer.Option(
-            "--csv", dir_okay=False, help="Your measured runs, or a campaign's store; may be repeated."
+            "--measurements",
+            dir_okay=False,
+            help="Your measured runs, or a campaign's store; may be repeated.",
         ),
     ] = None,
     alone: Annotated[
@@ -416,7 +392,7 @@ def train(
     from ..predictddl.trainer import read_runs, train_and_save, trainable
 
     if alone and not csv:
-        raise typer.BadParameter("--alone needs a --csv.")
+        raise typer.BadParameter("--alone needs --measurements.")
     where = open_registry(registry)
     settings = QUICK if quick else FitSettings()
     weights = open_ghn(ghn)
@@ -438,14 +414,13 @@ def train(
     message(f"Wrote to {where.own}")
 
 
-@app.command(name="registry", epilog=_REGISTRY)
 def list_registry(
     *,
     delete: Annotated[
         str | None,
         typer.Option("--delete", metavar="TYPE", help="Remove a version.", autocompletion=complete_type),
     ] = None,
-    version: Annotated[int | None, typer.Option("--version", help="Which one.")] = None,
+    version: Annotated[int | None, typer.Option("--predictor-version", help="Which one.")] = None,
     registry: RegistryOption = None,
     json_output: JsonOption = False,
 ) -> None:
@@ -453,7 +428,7 @@ def list_registry(
     where = open_registry(registry)
     if delete is not None:
         if version is None:
-            raise typer.BadParameter("--delete needs a --version.")
+            raise typer.BadParameter("--delete needs a --predictor-version.")
         gone = where.delete(delete, version)
         if json_output:
             write_json({"deleted": str(gone)})
@@ -514,105 +489,3 @@ def _score_rows(done: list[dict[str, Any]]) -> list[tuple[str, ...]]:
                 cells = (f"{figure:.1f}" for figure in figures)
                 rows.append((item["type"], str(item["version"]), variant, chosen, *cells))
     return rows
-
-
-@app.command(epilog=_COLLECT)
-def collect(
-    *,
-    inventory: InventoryOption = None,
-    slurm: Annotated[
-        str | None,
-        typer.Option("--slurm", metavar="FILE|-", help="Output of `scontrol show node` or of sinfo."),
-    ] = None,
-    ray: Annotated[str | None, typer.Option("--ray", metavar="ADDRESS", help="A running Ray; auto.")] = None,
-    local: Annotated[bool, typer.Option("--local", help="This machine.")] = False,
-    custom: Annotated[
-        Path | None, typer.Option("--custom", dir_okay=False, help="File with user-defined devices.")
-    ] = None,
-    json_output: JsonOption = False,
-) -> None:
-    """Collect what a cluster is made of.
-
-    The answer includes how the catalog reads it.
-    """
-    found = _collected(inventory, slurm, ray, local, "" if custom is None else str(custom))
-    try:
-        cluster, problem = found.cluster(), None
-    except ConfigError as error:
-        cluster, problem = None, error
-    if json_output:
-        write_json(_resources_json(found, cluster, "" if problem is None else str(problem)))
-    else:
-        _write_resources(found, cluster)
-    if problem is not None:
-        raise typer.Exit(1) if json_output else problem
-
-
-def _write_resources(found: ClusterResources, cluster: Cluster | None) -> None:
-    rows = [
-        (node.name, node.reported_device, node.device or "-", str(node.num_devices), str(node.cores or ""))
-        for node in found.nodes
-    ]
-    write_rows(found.source, ("node", "device as reported", "in the catalog", ">devices", ">cores"), rows)
-    for note in found.notes:
-        message(f"Note: {note}")
-    if cluster is not None:
-        message(f"{cluster.num_nodes} nodes, {cluster.num_devices} devices {cluster.device.name}")
-        message(f"Links: {cluster.intra_node.name} inside a node, {cluster.inter_node.name} between nodes")
-        for note in cluster.assumptions:
-            message(f"Note: {note}")
-
-
-def _collected(
-    inventory: Path | None, slurm: str | None, ray: str | None, local: bool, custom: str
-) -> ClusterResources:
-    given = [inventory is not None, slurm is not None, ray is not None, local]
-    if sum(given) != 1:
-        raise typer.BadParameter("Give one of --inventory, --slurm, --ray and --local.")
-    if inventory is not None:
-        from precision_time.hardware.inventory_file import read_inventory
-
-        return read_inventory(inventory)
-    if slurm is not None:
-        from precision_time.hardware.inventory_slurm import read_slurm
-
-        return read_slurm(_text(slurm), custom=custom)
-    if ray is not None:
-        from precision_time.hardware.inventory_ray import collect_ray
-
-        return collect_ray(ray, custom=custom)
-    from precision_time.hardware.inventory_local import collect_local
-
-    return collect_local(custom=custom)
-
-
-def _text(path: str) -> str:
-    try:
-        return typer.get_text_stream("stdin").read() if path == "-" else read_input(path)
-    except (OSError, ValueError) as error:
-        raise CatalogError(
-            f"{path!r} cannot be read ({error}). To fix: give an existing text file."
-        ) from error
-
-
-def _resources_json(found: ClusterResources, cluster: Cluster | None, problem: str) -> dict[str, Any]:
-    """What was collected; where no cluster can be made of it, `cluster` is null and `problem` says why."""
-    made = None
-    if cluster is not None:
-        made = {
-            "num_nodes": cluster.num_nodes,
-            "num_devices": cluster.num_devices,
-            "devices_per_node": cluster.devices_per_node,
-            "device": cluster.device.name,
-            "intra_node": asdict(cluster.intra_node),
-            "inter_node": asdict(cluster.inter_node),
-            "assumptions": list(cluster.assumptions),
-        }
-    return {
-        "source": found.source,
-        "nodes": [asdict(node) for node in found.nodes],
-        "notes": list(found.notes),
-        "unmapped": list(found.unmapped),
-        "cluster": made,
-        "problem": problem,
-    }

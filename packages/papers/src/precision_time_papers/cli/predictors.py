@@ -1,4 +1,4 @@
-"""`precision-time predictors`: those that are compared."""
+"""`precision-time papers predictors`: those that are compared."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from precision_time.cli.options import JsonOption
 
 EXAMPLES = """\b
 Examples:
-  precision-time predictors
-  precision-time predictors --json
-  precision-time compare-predictors --quick --only ours,predictddl
+  precision-time papers predictors
+  precision-time papers predictors --json
+  precision-time papers compare --quick --only ours,predictddl
 """
 
 

@@ -1,4 +1,4 @@
-"""`precision-time report` and `compare-predictors`: errors on unseen runs, ours and those of the papers."""
+"""`precision-time papers report` and `papers compare`: errors on unseen runs, ours and the papers'."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from precision_time.cli.options import JsonOption, RayOption, complete_words, output_file, words_of
+from precision_time.cli.options import JsonOption, RayOption, by_ending, complete_words, output_file, words_of
 from precision_time.cli.output import message, progress, write_json, write_rows
 from precision_time.io import write_atomically
 
@@ -16,24 +16,21 @@ if TYPE_CHECKING:
 
 REPORT_EXAMPLES = """\b
 Examples:
-  precision-time report --quick
-  precision-time report --only T1,T5 --seeds 5
-  precision-time report --markdown accuracy.md --html accuracy.html
-  precision-time report --only T5 --sample 4000 --folds 2 --against baseline.json
+  precision-time papers report --quick
+  precision-time papers report --only T1,T5 --seeds 5
+  precision-time papers report --out accuracy.md --out accuracy.html
+  precision-time papers report --only T5 --sample 4000 --folds 2 --against baseline.json
 """
 COMPARISON_EXAMPLES = """\b
 Examples:
-  precision-time compare-predictors --quick
-  precision-time compare-predictors --only ours,predictddl,ernest-pooled --seeds 3
-  precision-time compare-predictors --markdown predictors.md
-  precision-time compare-predictors --quick --json
+  precision-time papers compare --quick
+  precision-time papers compare --only ours,predictddl,ernest-pooled --seeds 3
+  precision-time papers compare --out predictors.md
+  precision-time papers compare --quick --json
 """
 
 _SeedsOption = Annotated[
     int, typer.Option("--seeds", help="Seeds of folds and fits; more than one gives a spread.")
-]
-_MarkdownOption = Annotated[
-    Path | None, output_file("--markdown", text="Write the tables to this Markdown file.")
 ]
 
 
@@ -57,9 +54,14 @@ def report(
     folds: Annotated[
         int | None, typer.Option("--folds", metavar="N", help="Folds; 5, or 2 when quick.")
     ] = None,
-    markdown: _MarkdownOption = None,
-    html: Annotated[
-        Path | None, output_file("--html", text="Write one page with tables and plots (extra plots).")
+    out: Annotated[
+        list[Path] | None,
+        output_file(
+            "--out",
+            "-o",
+            text="Write the tables (.md), or one page with tables and plots (.html, extra plots); may be "
+            "repeated.",
+        ),
     ] = None,
     write_baseline: Annotated[
         Path | None, output_file("--write-baseline", text="Keep our figures for a later --against.")
@@ -90,7 +92,8 @@ def report(
     from ..evaluation.report import build_report
 
     baseline = None if against is None else read_baseline(against)  # before the minutes that follow
-    if html is not None:
+    files = by_ending(out, markdown=(".md",), html=(".html",))
+    if files["html"] is not None:
         from precision_time.render.picture import require_matplotlib
 
         require_matplotlib()
@@ -108,10 +111,9 @@ def report(
         write_json(result.to_dict())
     else:
         _write_report(result, with_keys=True)
-    if markdown is not None:
-        _save(markdown, tables.markdown(result))
-    if html is not None:
-        _save(html, tables.html(result))
+    for kind, path in files.items():
+        if path is not None:
+            _save(path, getattr(tables, kind)(result))
     if baseline is not None:
         worse = regressions(result, baseline)
         for line in worse:
@@ -148,7 +150,9 @@ def compare_predictors(
     quick: Annotated[
         bool, typer.Option("--quick", help="A sample, two folds, fewer trees: a trial run of a minute.")
     ] = False,
-    markdown: _MarkdownOption = None,
+    out: Annotated[
+        list[Path] | None, output_file("--out", "-o", text="Write the tables to this Markdown file (.md).")
+    ] = None,
     json_output: JsonOption = False,
 ) -> None:
     """Compare ours with the predictors of the papers.
@@ -161,14 +165,15 @@ def compare_predictors(
     """
     from ..evaluation.comparison import compare, comparison_page, left_out
 
+    page = by_ending(out, page=(".md",))["page"]
     with progress("Comparison") as show:
         result = compare(only=words_of(",".join(only or [])), seeds=seeds, quick=quick, progress=show)
     if json_output:
         write_json(result.to_dict())
     else:
         _write_report(result.report, left_out(result))
-    if markdown is not None:
-        _save(markdown, comparison_page(result))
+    if page is not None:
+        _save(page, comparison_page(result))
 
 
 def _write_report(report: Report, remark: str = "", *, with_keys: bool = False) -> None:

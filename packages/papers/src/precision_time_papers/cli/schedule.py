@@ -7,14 +7,21 @@ from typing import Annotated
 
 import typer
 
-from precision_time.cli.options import NOTHING_FITS, JsonOption, PredictorOption, complete_words, output_file
+from precision_time.cli.options import (
+    NOTHING_FITS,
+    JsonOption,
+    PredictorOption,
+    by_ending,
+    complete_words,
+    output_file,
+)
 from precision_time.cli.output import message, progress, write_result
 
 EXAMPLES = """\b
 Examples:
-  precision-time schedule queue.yaml --cluster queue-cluster.yaml
-  precision-time schedule queue.yaml --cluster lab.yaml --objective deadlines --quantile 0.9
-  precision-time schedule queue.yaml --cluster lab.yaml --plot gantt.png --html plan.html --json
+  precision-time schedule queue.yaml --inventory queue-cluster.yaml
+  precision-time schedule queue.yaml --inventory lab.yaml --objective deadlines --quantile 0.9
+  precision-time schedule queue.yaml --inventory lab.yaml --out gantt.png --out plan.html --json
 """
 _OBJECTIVES = ("makespan", "deadlines", "fairness", "mean-completion")
 
@@ -33,7 +40,7 @@ def schedule(
     cluster: Annotated[
         Path,
         typer.Option(
-            "--cluster",
+            "--inventory",
             "-c",
             metavar="FILE",
             help="Inventory of the cluster (YAML): `nodes`, each with `device`, `devices` and `count`.",
@@ -68,12 +75,14 @@ def schedule(
     whole_nodes: Annotated[
         bool, typer.Option("--whole-nodes", help="A job shares its hosts with no other.")
     ] = False,
-    plot: Annotated[
-        Path | None,
-        output_file("--plot", text="Draw the plan as a Gantt chart to this .png or .svg file (matplotlib)."),
-    ] = None,
-    html: Annotated[
-        Path | None, output_file("--html", text="Write chart, table and reasons as one page (matplotlib).")
+    out: Annotated[
+        list[Path] | None,
+        output_file(
+            "--out",
+            "-o",
+            text="Draw the plan as a Gantt chart (.png, .svg), or write chart, table and reasons as one page "
+            "(.html); matplotlib; may be repeated.",
+        ),
     ] = None,
     predictor: PredictorOption = None,
     json_output: JsonOption = False,
@@ -85,13 +94,12 @@ def schedule(
     --objective deadlines leaves a job late.
     """
     from precision_time.learn.artifact import chosen_predictor
-    from precision_time.render.picture import check_picture, require_matplotlib
+    from precision_time.render.picture import require_matplotlib
 
     from ..queue.api import schedule as planned
 
-    if plot is not None:
-        check_picture(plot)
-    if html is not None:
+    files = by_ending(out, write_gantt=(".png", ".svg"), write_page=(".html",))
+    if out:
         require_matplotlib()
     with progress("Planning") as update:
         plan = planned(
@@ -106,7 +114,7 @@ def schedule(
             progress=update,
         )
     write_result(plan, json_output=json_output)
-    for path, name in ((plot, "write_gantt"), (html, "write_page")):
+    for name, path in files.items():
         if path is not None:
             from ..queue import gantt
 

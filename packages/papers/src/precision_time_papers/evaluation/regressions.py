@@ -70,7 +70,7 @@ def read_baseline(path: Path) -> dict[str, Any]:
     except ValidationError as error:
         raise ConfigError(
             f"{path} is no baseline of a report: {validation_problems(error)}. To fix: write one with "
-            "`precision-time report --write-baseline FILE`."
+            "`precision-time papers report --write-baseline FILE`."
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""`precision-time report`: tables T1 to T6 of the precision-aware paper, on runs held out group by group."""
+"""`precision-time papers report`: tables T1 to T6 of the precision-aware paper, on runs held out by group."""
 
 from __future__ import annotations
 

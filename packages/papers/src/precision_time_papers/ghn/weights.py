@@ -167,7 +167,7 @@ def read_safetensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str
     Raises:
         NotFittedError: If the file is missing, truncated or not of this format.
     """
-    remedy = "To fix: train it again with `precision-time train-ghn`, or reinstall the package."
+    remedy = "To fix: train it again with `precision-time papers train-ghn`, or reinstall the package."
     try:
         return unpacked(path.read_bytes())
     except OSError as error:
@@ -194,13 +194,13 @@ def load_weights(path: Path) -> GhnWeights:
     if wrong:
         raise NotFittedError(
             f"{path} does not hold a hypernetwork of this version: {', '.join(wrong[:3])} missing or of "
-            "another shape. To fix: train it again with `precision-time train-ghn`."
+            "another shape. To fix: train it again with `precision-time papers train-ghn`."
         )
     held = {name: arrays[name].astype(np.float32) for name in wanted}
     if not all(np.isfinite(array).all() for array in held.values()):
         raise NotFittedError(
             f"{path} holds parameters that are not finite. To fix: train it again with "
-            "`precision-time train-ghn`."
+            "`precision-time papers train-ghn`."
         )
     return GhnWeights(arrays=held, version=version_of(held), card=metadata.get(_CARD_KEY, ""))
 
@@ -217,12 +217,13 @@ def find_weights(path: Path) -> GhnWeights:
         if len(files) != 1:
             raise ConfigError(
                 f"The folder {path} holds {len(files)} .safetensors files, where one is needed. To fix: name "
-                "the file that `precision-time train-ghn --out FILE` wrote."
+                "the file that `precision-time papers train-ghn --out FILE` wrote."
             )
         path = files[0]
     if not path.is_file():
         raise ConfigError(
-            f"There is no hypernetwork {path}. To fix: name the file that `precision-time train-ghn --out "
+            f"There is no hypernetwork {path}. To fix: name the file that `precision-time papers "
+            "train-ghn --out "
             "FILE` wrote, or its folder."
         )
     return load_weights(path)

@@ -175,7 +175,7 @@ class PredictDDL:
         raise NotFittedError(
             f"No predictor serves the dataset {name!r}{why}, and no trained type of its kind is closer than "
             f"{FARTHEST:g}. Trained: {', '.join(self.registry.types()) or 'none'}. To fix: add measured runs "
-            "and `precision-time predictddl train`, or name a dataset of a trained type."
+            "and `precision-time papers predictddl train`, or name a dataset of a trained type."
         )
 
     @cached_property
@@ -189,13 +189,13 @@ class PredictDDL:
             raise NotFittedError(
                 f"{trained.label} was trained under the GHN {under}, and this "
                 f"installation has {ghn_version()} or reads graphs otherwise: embeddings differ. To fix: "
-                f"`precision-time predictddl train {dataset_type}`."
+                f"`precision-time papers predictddl train {dataset_type}`."
             )
         if self.ghn is not None and not stands_in and under != self.ghn.version:
             raise NotFittedError(
                 f"{trained.label} was trained under the GHN {under}, and the one given is "
                 f"{self.ghn.version}: their embeddings differ. To fix: leave --ghn out, or "
-                f"`precision-time predictddl train {dataset_type} --ghn FILE`."
+                f"`precision-time papers predictddl train {dataset_type} --ghn FILE`."
             )
         return trained
 
@@ -280,7 +280,7 @@ def _answers(
     if variant not in trained.variants:
         raise NotFittedError(
             f"{trained.label} holds no {variant!r}, but {', '.join(trained.variants)}. To fix: use one of "
-            f"them, or `precision-time predictddl train {trained.dataset_type}`."
+            f"them, or `precision-time papers predictddl train {trained.dataset_type}`."
         )
     model = trained.variants[variant]
     kind = regressor or model.best
@@ -296,7 +296,7 @@ def _answers(
     if not {*model.names} <= {*inputs_of(variant, names)}:  # predictors of older releases read fewer
         raise NotFittedError(
             f"{trained.label} reads other inputs than this version of precision-time makes. To fix: "
-            f"`precision-time predictddl train {trained.dataset_type}`."
+            f"`precision-time papers predictddl train {trained.dataset_type}`."
         )
     x = picked(names, values, model.names)
     seconds = fitted.predict(x, None if priced is None else priced.analytical_s)

@@ -178,7 +178,8 @@ class Registry:
                 kind="predictor",
                 name=dataset_type,
                 known=self.types(),
-                hint="To fix: `precision-time predictddl train`, or choose one of `precision-time predictddl "
+                hint="To fix: `precision-time papers predictddl train`, or choose one of `precision-time "
+                "papers predictddl "
                 "registry`.",
             )
         chosen = [entry for entry in versions if version in (None, entry.version)]
@@ -347,7 +348,8 @@ def _read_card(path: Path) -> Mapping[str, Any]:
 
 
 _REMEDY = (
-    "delete that version (`precision-time predictddl registry --delete TYPE --version N`) and train again"
+    "delete that version (`precision-time papers predictddl registry --delete TYPE --predictor-version N`) "
+    "and train again"
 )
 
 

@@ -105,7 +105,8 @@ def resolve(request: PredictDDLRequest) -> Resolved:
     if request.deadline is not None or request.max_servers is not None:
         raise ConfigError(
             "A request with a deadline asks for a number of servers, not for a time. To fix: "
-            "`servers_needed(service, request)`, `precision-time predictddl servers`, or leave out deadline "
+            "`servers_needed(service, request)`, `precision-time papers predictddl servers`, or leave "
+            "out deadline "
             "and max_servers."
         )
     unread = sorted(request.given().keys() - {"model", *FIELDS, *_OWN_FIELDS})

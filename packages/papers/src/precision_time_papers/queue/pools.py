@@ -43,7 +43,7 @@ def pools_of(given: str | Path | ClusterResources) -> tuple[Pool, ...]:
     if found.unmapped:
         raise CatalogError(
             f"The catalog has no device named {', '.join(map(repr, found.unmapped))} (out of {found.source})."
-            " To fix: use a name that `precision-time devices` lists, or describe it in a custom file "
+            " To fix: use a name that `precision-time list devices` lists, or describe it in a custom file "
             "and name that as `custom`."
         )
     counts = Counter((node.device, node.num_devices) for node in found.computing)

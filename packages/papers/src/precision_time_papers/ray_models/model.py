@@ -227,7 +227,7 @@ class PerformanceModel(BaseModel):
         ) as error:  # whatever a damaged archive, or an estimator of another version, may raise
             raise CorpusError(
                 f"{path} is not a readable performance model ({error}; fitted with scikit-learn {version}). "
-                "To fix: fit it again with `precision-time performance-models --out`."
+                "To fix: fit it again with `precision-time papers performance learn --out`."
             ) from error
 
 

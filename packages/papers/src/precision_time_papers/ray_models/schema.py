@@ -47,7 +47,7 @@ class StudyFile(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     data: str | None = None
-    """CSV, relative to this file; `--csv` wins."""
+    """CSV, relative to this file; `--measurements` wins."""
     target: str
     columns: Annotated[list[str], Field(min_length=1)]
     categories: list[str] = []

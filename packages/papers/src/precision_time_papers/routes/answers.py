@@ -97,7 +97,7 @@ class PredictDDLAnswers:
                 raise TooLargeError(
                     f"Pricing {tried} numbers of servers is more than the {budget} that this call has left. "
                     "The rule: each counts as a request. To fix: a smaller max_servers, or let the operator "
-                    "raise the limit (--max-jobs)."
+                    "raise the limit (--limit jobs=N)."
                 )
             budget -= tried
             return await self.run(servers_needed, controller, request), budget
@@ -297,8 +297,9 @@ def _how(wanted: str) -> str:
     if not _has_predictors(wanted):
         return "the dataset is of no type that predictors are trained for"
     return (
-        "this service trains no predictor on a request. To fix: measure runs, `precision-time predictddl "
-        f"train {wanted} --csv RUNS` where the service runs, or let the operator switch it on "
+        "this service trains no predictor on a request. To fix: measure runs, `precision-time papers "
+        "predictddl "
+        f"train {wanted} --measurements RUNS` where the service runs, or let the operator switch it on "
         "(--train-predictddl)"
     )
 

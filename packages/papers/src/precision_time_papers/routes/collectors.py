@@ -116,7 +116,8 @@ class CollectedCluster:
         if not self.fresh:
             raise ConfigError(
                 f"No server of the cluster {self.name!r} has reported for {self.max_age_s:g} s; "
-                f"{self.remarks[0]}. To fix: keep `precision-time collect --every 60s` running on them, or "
+                f"{self.remarks[0]}. To fix: keep `precision-time papers predictddl collect --every 60s` "
+                "running on them, or "
                 "describe the cluster as an object."
             )
         return resources(
@@ -219,7 +220,8 @@ def collected_cluster(store: Store, name: str, *, max_age_s: float = MAX_AGE_S) 
     rows = store.servers(checked_name("cluster", name))
     if not rows:
         raise NotFoundError(
-            f"No server reports for a cluster {name!r}. To fix: run `precision-time collect --server URL "
+            f"No server reports for a cluster {name!r}. To fix: run `precision-time papers predictddl "
+            "collect --server URL "
             f"--cluster {name}` on each, or describe the cluster as an object."
         )
     reported = [

@@ -59,7 +59,8 @@ _REQUEST_SCHEMA = {
         "version": {"type": "integer", "minimum": 1},
         "name": {"type": "string"},
     },
-    "description": "A line of the batch file of `precision-time predictddl batch`: fields of a job that is "
+    "description": "A line of the batch file of `precision-time papers predictddl batch`: fields of a "
+    "job that is "
     "data parallel, and those of PredictDDL.",
 }
 _BODY_SCHEMA = {
@@ -139,7 +140,7 @@ def _requests(given: Mapping[str, Any], most: int) -> list[Any]:
     if len(requests) > most:
         raise TooLargeError(
             f"{len(requests)} requests in one call. The rule: at most {most}. To fix: send several calls, or "
-            "let the operator raise the limit (--max-jobs)."
+            "let the operator raise the limit (--limit jobs=N)."
         )
     return [{**shared, **each} if isinstance(each, Mapping) else each for each in requests]
 

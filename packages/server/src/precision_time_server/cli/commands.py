@@ -10,6 +10,6 @@ COMMANDS = (
         module=f"{__package__}.serve",
         attribute="serve",
         summary="Serve predictions over HTTP, and a page to ask them on.",
-        after="performance-predict",
+        section="Serve",
     ),
 )

@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +32,18 @@ Examples:
 """
 
 
+_MIB = 1 << 20
+_LIMITS = {
+    "jobs": ("max_jobs", 1000, 1),
+    "upload": ("max_upload_bytes", 256, _MIB),
+    "rows": ("max_rows", 200_000, 1),
+    "clusters": ("max_clusters", 1000, 1),
+    "models": ("max_models", 1000, 1),
+    "store": ("max_store_bytes", 4096, _MIB),
+}
+"""By name: the setting, its usual value, and its unit."""
+
+
 def serve(
     *,
     host: Annotated[str, typer.Option("--host", help="Interface to listen on.")] = "127.0.0.1",
@@ -50,7 +63,7 @@ def serve(
     tokens: Annotated[
         Path | None,
         typer.Option(
-            "--tokens",
+            "--token-file",
             metavar="FILE",
             exists=True,
             dir_okay=False,
@@ -71,14 +84,16 @@ def serve(
             "--host, its address and localhost need not be named.",
         ),
     ] = None,
-    max_jobs: Annotated[int, typer.Option("--max-jobs", help="Most jobs of one call.")] = 1000,
-    max_upload: Annotated[int, typer.Option("--max-upload", help="Largest upload [MiB].")] = 256,
-    max_rows: Annotated[int, typer.Option("--max-rows", help="Most measurements in the store.")] = 200_000,
-    max_clusters: Annotated[int, typer.Option("--max-clusters", help="Most clusters in the store.")] = 1000,
-    max_models: Annotated[
-        int, typer.Option("--max-models", help="Most uploaded models in the store.")
-    ] = 1000,
-    max_store: Annotated[int, typer.Option("--max-store", help="Largest store [MiB].")] = 4096,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--limit",
+            metavar="NAME=NUMBER",
+            help="Most of what a call or the store may hold: "
+            + ", ".join(f"{name}={usual}" for name, (_, usual, _) in _LIMITS.items())
+            + " (upload and store in MiB); may be repeated.",
+        ),
+    ] = None,
     time_limit: Annotated[float, typer.Option("--time-limit", help="Longest call [s].")] = 60.0,
     processes: Annotated[
         int, typer.Option("--processes", help="Processes for plans and layouts, of each worker.")
@@ -117,7 +132,7 @@ def serve(
     """
     for package in ("uvicorn", "fastapi"):
         required_module(package, package=package, extra="precision-time-server", purpose="serve predictions")
-    from ..settings import MIB, SETTINGS_VARIABLE, Settings
+    from ..settings import SETTINGS_VARIABLE, Settings
 
     settings = Settings.of(
         {
@@ -128,12 +143,7 @@ def serve(
             "tokens": None if tokens is None else tuple(read_input(tokens).split()),
             "cors_origins": tuple(cors or ()),
             "allowed_hosts": tuple(allowed_host or ()),
-            "max_jobs": max_jobs,
-            "max_upload_bytes": max_upload * MIB,
-            "max_rows": max_rows,
-            "max_clusters": max_clusters,
-            "max_models": max_models,
-            "max_store_bytes": max_store * MIB,
+            **_limits(limit or ()),
             "time_limit_s": time_limit,
             "processes": processes,
             "train_predictddl": train_predictddl,
@@ -143,7 +153,8 @@ def serve(
     )
     if host not in ("127.0.0.1", "::1", "localhost") and not settings.tokens:
         message(
-            f"Warning: {host} can be reached by others, and no token is asked of them. To fix: --tokens FILE."
+            f"Warning: {host} can be reached by others, and no token is asked of them. To fix: "
+            "--token-file FILE."
         )
     if ray is not None:
         if tls_cert is not None:
@@ -168,6 +179,25 @@ def serve(
         message(f"Page and routes at {url}, described at {url}/openapi.json. Ctrl-C ends the service.")
     os.environ[SETTINGS_VARIABLE] = settings.to_environment()
     _run(settings)
+
+
+def _limits(pairs: Sequence[str]) -> dict[str, int]:
+    """The limits of the service, as settings.
+
+    Raises:
+        ConfigError: If one is unknown, or no number.
+    """
+    found = {setting: usual * unit for setting, usual, unit in _LIMITS.values()}
+    for pair in pairs:
+        name, _, text = pair.partition("=")
+        if name not in _LIMITS or not text.strip().isdecimal():
+            raise ConfigError(
+                f"--limit {pair!r} is not NAME=NUMBER. The rule: one of {', '.join(_LIMITS)}. To fix: write "
+                "it like --limit jobs=1000."
+            )
+        setting, _, unit = _LIMITS[name]
+        found[setting] = int(text) * unit
+    return found
 
 
 def _run(settings: Settings) -> None:

@@ -155,7 +155,7 @@ def jobs_of(given: Mapping[str, Any], service: Service) -> list[dict[str, Any]]:
     if len(jobs) > service.settings.max_jobs:
         raise TooLargeError(
             f"{len(jobs)} jobs in one call. The rule: at most {service.settings.max_jobs}. To fix: send "
-            "several calls, or let the operator raise the limit (--max-jobs)."
+            "several calls, or let the operator raise the limit (--limit jobs=N)."
         )
     for job in jobs:
         if not isinstance(job, Mapping):

@@ -81,7 +81,7 @@ async def predict_run(request: HttpRequest, service: ServiceDependency) -> Respo
     if isinstance(phases, list) and len(phases) > service.settings.max_jobs:
         raise TooLargeError(
             f"{len(phases):,} phases. The rule: at most {service.settings.max_jobs:,} of one call. To fix: "
-            "name fewer, or let the operator raise the limit (--max-jobs)."
+            "name fewer, or let the operator raise the limit (--limit jobs=N)."
         )
     for phase in phases if isinstance(phases, list) else ():
         if isinstance(phase, Mapping):

@@ -43,7 +43,7 @@ class Quotas:
             QuotaError: With the limit and the way out.
         """
         if self.size_bytes is not None and _size_bytes(connection) + new_bytes > self.size_bytes:
-            raise _error("bytes", self.size_bytes, "--max-store")
+            raise _error("bytes", self.size_bytes, "--limit store=MIB")
         what, most = {
             CLUSTER.name: ("clusters", self.clusters),
             MEASUREMENT.name: ("measurements", self.rows),
@@ -52,7 +52,7 @@ class Quotas:
         before = 0 if most is None else _count(connection, table)
         yield
         if most is not None and max(before, most) < _count(connection, table):
-            raise _error(what, most, f"--max-{'rows' if what == 'measurements' else what}")
+            raise _error(what, most, f"--limit {'rows' if what == 'measurements' else what}=N")
 
 
 def _error(what: str, most: int, option: str) -> QuotaError:

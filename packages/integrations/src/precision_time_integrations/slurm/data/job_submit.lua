@@ -1,6 +1,6 @@
 -- job_submit.lua of precision-time @VERSION@: a time limit for jobs that state none.
 --
--- Written by `precision-time slurm job-submit-lua`. Put it beside slurm.conf, which says JobSubmitPlugins=lua,
+-- Written by `precision-time slurm hook`. Put it beside slurm.conf, which says JobSubmitPlugins=lua,
 -- and `scontrol reconfigure`. Slurm calls it while it holds its locks: the service is asked for @TIMEOUT@ s at
 -- most, and after a failure not again for @PAUSE@ s. Whatever goes wrong, the job stays as it is.
 

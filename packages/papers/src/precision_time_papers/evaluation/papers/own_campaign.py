@@ -42,7 +42,7 @@ def own_campaign(path: Path = FILE) -> Campaign | None:
     """The campaign; None where it was not measured, or the figures of its devices are missing.
 
     Args:
-        path: CSV of `precision-time campaign export`; devices are described in the file beside it.
+        path: CSV of `precision-time papers campaign export`; devices are described in the file beside it.
     """
     hardware = hardware_beside(path)
     if not path.is_file() or hardware is None:
