@@ -649,8 +649,8 @@ def usual_rows(family: str, method: str, stack: str | None) -> Mapping[str, Any]
             every[key] += weight
             if of_stack in names:
                 own[key] += weight
-    found = own or every
-    return dict(max(found, key=lambda key: (found[key], repr(key))))
+    ranked = sorted((own or every).items(), key=lambda each: (each[1], repr(each[0])))
+    return dict(ranked[-1][0])
 
 
 def lengths_of_dataset(dataset: str) -> Mapping[str, Any]:
