@@ -26,6 +26,7 @@ from precision_time.errors import PrecisionTimeError
 from precision_time.hardware.catalog import get_device
 from precision_time.hardware.device import Device
 from precision_time.request import practice as data
+from precision_time.request.votes import STACK, Votes, counted_votes, recipe_votes
 from precision_time.workload.workload import Workload
 
 COUNTED = Path(__file__).parents[1] / "src/precision_time/request/data/practice/counted.toml"
@@ -225,15 +226,15 @@ def _value(value: Any) -> str:
     return json.dumps(value)
 
 
-def votes_of(tables: Mapping[str, Any]) -> data.Votes:
+def votes_of(tables: Mapping[str, Any]) -> Votes:
     """Counted votes as `practice` takes them, with those of the recipes."""
     stacks, settings = [], defaultdict(list)
-    for point, vote in [*data.counted_votes(tables), *data.recipe_votes()]:
-        if point == data.STACK:
+    for point, vote in [*counted_votes(tables), *recipe_votes()]:
+        if point == STACK:
             stacks.append(vote)
         else:
             settings[point, vote.stack].append(vote)
-    return data.Votes(stacks=tuple(stacks), settings={key: tuple(votes) for key, votes in settings.items()})
+    return Votes(stacks=tuple(stacks), settings={key: tuple(votes) for key, votes in settings.items()})
 
 
 def question_of(row: Row, *, year: float | None = None) -> data.Question:
@@ -252,7 +253,7 @@ def question_of(row: Row, *, year: float | None = None) -> data.Question:
 
 
 def coverage(
-    rows: Sequence[Row], votes: data.Votes, *, known_year: bool = False
+    rows: Sequence[Row], votes: Votes, *, known_year: bool = False
 ) -> list[tuple[Row, float, float]]:
     """Of each row the weight of its true stack, and of the stacks of its kind, among the alternatives."""
     remembered: dict[Any, Mapping[str, float]] = {}
@@ -262,7 +263,7 @@ def coverage(
         key = (row.family, row.method, row.device.name, row.scale, row.room, year)
         if key not in remembered:
             given = data.stack_alternatives(question_of(row, year=year), votes.stacks)
-            remembered[key] = {str(each.fields[data.STACK]): each.weight for each in given}
+            remembered[key] = {str(each.fields[STACK]): each.weight for each in given}
         weights, true = remembered[key], row.measured.stack.profile
         kind = sum(weight for name, weight in weights.items() if kind_of_stack(name) == kind_of_stack(true))
         found.append((row, weights.get(true, 0.0), kind))

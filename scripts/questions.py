@@ -1,9 +1,9 @@
 """Cross-validate questions, not rows: `python scripts/questions.py [--rows N]`.
 
 People say model, device, count, precision and batch; a row of the corpus says everything. Here rows are
-asked at four levels of saying, by predictors that have not seen them (the folds of the accuracy page), and with
-the practice of everybody but the row's publisher (`scripts/practice.py`). Written: docs/reference/questions.md, and
-src/precision_time/predict/data/questions.toml, which `--why` quotes.
+asked at four levels of saying, by predictors that have not seen them (the folds of the accuracy page), and
+with the practice of everybody but the row's publisher (`scripts/practice.py`). Written:
+docs/reference/questions.md, and src/precision_time/predict/data/questions.toml, which `--why` quotes.
 
 Constants of the formulas are those that ship: they have seen all rows.
 """
@@ -38,9 +38,9 @@ from precision_time.learn.table import job_table, measured_table
 from precision_time.learn.training import HELD_OUT, row_weights
 from precision_time.predict.scenarios import mixture, scenarios_of
 from precision_time.render.table import columns_of, markdown_lines
-from precision_time.request.practice import Votes
 from precision_time.request.request import Request
 from precision_time.request.schema import LayoutOptions
+from precision_time.request.votes import Votes
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "questions.md"

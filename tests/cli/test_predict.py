@@ -227,7 +227,7 @@ def test_why_explains_its_words_and_shows_all_that_was_assumed(cli: Callable[...
     words = ("predict", "resnet50", "-d", "A100", "-g", "8")
     short, full = cli(*words).out, cli(*words, "--why").out
     assert full.count("Assumed: ") > 3
-    assert short.count("Assumed: ") == 0
+    assert short.count("Assumed: ") == 1 and "Left open" in short
     assert "Convolution kernels" in full
     assert "Convolution kernels" not in short
 

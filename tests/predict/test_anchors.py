@@ -15,6 +15,7 @@ from precision_time.predict.compare import compare_precisions
 from precision_time.predict.prediction import Prediction
 from precision_time.request.files import read_requests
 from precision_time.request.request import Request
+from precision_time.testing.jobs import own_job_s
 
 JOB: dict[str, Any] = {
     "model": "resnet50",
@@ -68,7 +69,7 @@ def test_a_job_far_from_the_point_is_moved_less() -> None:
     point = {**JOB, "step_time_s": 1.4 * PLAIN.step_time_s}
 
     def factor(**changes: Any) -> float:
-        return asked(point, **changes).step_time_s / predict_time(**{**JOB, **changes}).step_time_s
+        return asked(point, **changes).step_time_s / own_job_s(**{**JOB, **changes})
 
     own, devices, precision = factor(), factor(gpus=16), factor(precision="fp32")
     other = factor(device="V100-SXM2-16GB", precision="fp32", model="bert-large", batch_size=4)

@@ -154,3 +154,22 @@ def test_nearest_runs_do_not_depend_on_what_else_is_asked() -> None:
         "vit_base_patch16_224", device="H100-SXM5-80GB", gpus=[1, 8, 64], batch_size="1..64", precision="tf32"
     )
     assert together[0].nearest_measurements == alone[0].nearest_measurements
+
+
+def test_devices_that_nobody_measured_are_ranked_apart_and_named_with_the_doubt() -> None:
+    found = sweep("llama3-8b", device=["A100-SXM4-80GB", "H200-SXM-141GB", "Gaudi3", "TPUv5p"], gpus=8)
+    measured = [answer.on_measured_device for answer in found.predictions]
+    assert measured == [True, True, False, False]
+    ranked = sorted_rows(rows_of(found), "throughput")
+    assert [row.answer.on_measured_device for row in ranked] == [True, True, False, False]
+    for pair in (ranked[:2], ranked[2:]):
+        assert pair[0].answer.throughput >= pair[1].answer.throughput
+    text = " ".join(str(found).split())
+    assert text.startswith("Most throughput: llama3-8b on 8 x H200-SXM-141GB")
+    promised = max(found.predictions, key=lambda answer: answer.throughput)
+    more = "More by its data sheet alone, no measured run on such a device: 8 x Gaudi3"
+    assert (more in text) == (promised.device == "Gaudi3")
+    assert "Gaudi3 (unmeasured)" in text
+    assert "H200-SXM-141GB (unmeasured)" not in text
+    alone = " ".join(str(sweep("llama3-8b", device=["Gaudi3", "TPUv5p"], gpus=8)).split())
+    assert alone.startswith("Most throughput by its data sheet alone, no measured run on such a device: ")

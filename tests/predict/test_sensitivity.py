@@ -5,11 +5,8 @@ from __future__ import annotations
 import pytest
 
 from precision_time import sensitivity
-from precision_time.cost.job import Jobs
-from precision_time.learn.artifact import shipped_predictor
-from precision_time.predict.answer import answer
 from precision_time.predict.sensitivity import Sensitivity
-from precision_time.request.request import Request
+from precision_time.testing.jobs import own_job_s
 
 
 def rows(**asked: object) -> dict[str, Sensitivity]:
@@ -29,8 +26,7 @@ def test_faster_hardware_is_never_slower_and_rates_explain_the_step() -> None:
 
 def test_a_changed_field_is_what_the_predictor_says_of_the_job() -> None:
     asked = {"model": "gpt2", "device": "A100", "gpus": 8, "precision": "bf16-mixed", "batch_size": 8}
-    jobs = Jobs.of([Request.of({**asked, **more}).resolve() for more in ({}, {"seq_len": 2048})])
-    base_s, longer_s = answer(jobs, shipped_predictor()).columns["step_time_s"]
+    base_s, longer_s = own_job_s(**asked), own_job_s(**asked, seq_len=2048)
     row = rows(**asked)["seq_len"]
     assert row.value == 1024
     assert row.step_at_double == pytest.approx(longer_s / base_s - 1.0, rel=1e-9)

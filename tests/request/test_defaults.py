@@ -24,6 +24,7 @@ from precision_time.precision.support import check_support, natural_precision
 from precision_time.predict.api import predict_time
 from precision_time.predict.explain import explain
 from precision_time.request.request import Request
+from precision_time.testing.jobs import own_job_s
 from precision_time.workload.resolve import load_workload
 from precision_time_papers.predictddl.requests import PredictDDLRequest, resolve
 
@@ -104,20 +105,13 @@ def test_a_measured_row_without_a_framework_is_a_question_without_one(
     job = job_of(row)
     layout = row.layout
     assert layout is not None
-    asked = predict_time(
-        model,
-        device="H100-SXM5-80GB",
-        gpus=8,
-        precision="bf16-mixed",
-        batch_size=1,
-        optimizer=optimizer,
-        zero=layout.zero_stage,
-        scope=row.scope,
-        **sizes,
-    )
+    said: dict[str, Any] = {
+        **{"device": "H100-SXM5-80GB", "gpus": 8, "precision": "bf16-mixed", "batch_size": 1},
+        **{"optimizer": optimizer, "zero": layout.zero_stage, "scope": row.scope, **sizes},
+    }
     times = predict_step_times([job], shipped_predictor(), coverage=0.9).step_time_s
-    assert job.stack.profile == asked.stack
-    assert asked.step_time_s == pytest.approx(float(times[0]), rel=1e-9)
+    assert job.stack.profile == predict_time(model, **said).stack
+    assert own_job_s(model, **said) == pytest.approx(float(times[0]), rel=1e-9)
 
 
 @pytest.mark.parametrize(

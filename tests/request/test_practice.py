@@ -11,8 +11,6 @@ from precision_time.errors import ConfigError
 from precision_time.hardware.catalog import get_device
 from precision_time.io import packaged_toml
 from precision_time.request.practice import (
-    CLASSES,
-    STACK,
     Practice,
     Question,
     axes_of,
@@ -20,12 +18,12 @@ from precision_time.request.practice import (
     question_of,
     runs_on,
     scenarios,
-    shipped_votes,
     stacks_on,
 )
 from precision_time.request.request import Request
 from precision_time.request.resolve import cluster_of, workload_of
 from precision_time.request.schema import LayoutOptions, RequestFields
+from precision_time.request.votes import CLASSES, STACK, shipped_votes
 from precision_time.workload.families.tables import dataset_table, normalize
 
 _DEVICES = (

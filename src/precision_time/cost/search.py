@@ -25,9 +25,11 @@ from ..precision.policy import PrecisionPolicy
 from ..workload.workload import Workload
 from .job import Job, Jobs, TimingScope, group_key
 from .memory import memory_of, needed_bytes
-from .stacks import policy_under
+from .stacks import get_stack_profile, policy_under
 from .step import price
 
+CUT_UP = ("tp", "pp")
+"""Axes of stacks that are written to cut models up."""
 _ROUNDING = 1e-9
 _SMALL_SHARE = 0.25
 """Where selective recomputation of all layers fits, full recomputation of some is tried up to this share of
@@ -300,21 +302,28 @@ def usual_batch(workload: Workload, gpus: int) -> int:
     return gpus // shares if shares > 1 else math.ceil(usual / gpus) * gpus
 
 
-def usual_layout(job: Job, batch: float, fixed: Fixed, *, degrees: bool) -> Choice | None:
+def usual_layout(
+    job: Job, batch: float, fixed: Fixed, *, degrees: bool, axes: Sequence[str] = CUT_UP
+) -> Choice | None:
     """The fastest usual layout that fits, by the cost model; the simplest of those that are equal.
+
+    As people run it: a replica on every device as long as that fits, with recomputation if need be; then its
+    states sharded; then cut up as the stack can. Only suites that are written to cut models up do so at once.
 
     Args:
         job: With plain data parallelism, or with the layout of which some fields are fixed.
         batch: Rows per step.
         fixed: Fields of the layout that the request states.
         degrees: Whether tensor, pipeline, context and expert degrees are open too.
+        axes: Those that the stack has. Where nothing fits without others, they are tried as well.
 
     Returns:
         None where nothing fits, or the batch is not of whole samples.
     """
     if batch != int(batch):
         return None
-    return _usual_layout(_Question(job), int(batch), tuple(sorted(fixed.items())), degrees)
+    held = tuple(sorted(fixed.items()))
+    return _usual_layout(_Question(job), int(batch), held, degrees, tuple(axes))
 
 
 class _Question:
@@ -334,13 +343,16 @@ class _Question:
 
 @memo(512)
 def _usual_layout(
-    question: _Question, batch: int, fixed: tuple[tuple[str, Any], ...], degrees: bool
+    question: _Question, batch: int, fixed: tuple[tuple[str, Any], ...], degrees: bool, axes: tuple[str, ...]
 ) -> Choice | None:
     """A search takes a tenth of a second, so that what was chosen for a job is remembered."""
     job, held = replace(question.job, scope=TimingScope.FULL_STEP), dict(fixed)
     found = _Cheapest(job=job, batch=batch, seconds={}, fitting=0)
-    for usual in _usual(job, held, degrees):
-        found = found.with_layouts(usual)
+    for tier in _tiers(job, held, degrees, axes):
+        for usual in tier:
+            found = found.with_layouts(usual)
+        if found.seconds:
+            break
     if degrees:
         for layout in [each for each in found.best_first() if each.pp > 1][:_REFINED]:
             found = found.with_layouts(_interleaved(layout, held))
@@ -400,6 +412,22 @@ def _worth_pricing(layouts: Sequence[Layout]) -> Iterable[Layout]:
         return ()
     whole = [layout for layout in layouts if layout.checkpointing is Checkpointing.NONE]
     return (layouts[-1], *whole[-1:], *(layouts[:1] if layouts[0].pp > 1 else ()))
+
+
+def _tiers(job: Job, fixed: Fixed, degrees: bool, axes: Sequence[str]) -> Iterator[list[Fixed]]:
+    """Usual layouts in the order in which people try them: the next only where nothing before fits."""
+    every = [*_usual(job, fixed, degrees)]
+    if (set(CUT_UP) <= set(axes) and degrees) or job.layout.pp > 1 or "zero_stage" in fixed:
+        yield every
+        return
+    usual = get_stack_profile(job.stack.profile).usual_zero_stage(job.stack.framework_year, pipeline=False)
+    whole = every[0] if not degrees else {**every[0], **dict.fromkeys(("tp", "cp", "ep"), (1,)), **fixed}
+    stages = dict.fromkeys((usual, 3))
+    for stage in stages:
+        yield [{**whole, "zero_stage": (stage,)}]
+    if degrees and axes:
+        yield [{**every[0], **dict.fromkeys({"tp", "cp", "ep"} - set(axes), (1,)), **fixed}]
+    yield every
 
 
 def _usual(job: Job, fixed: Fixed, degrees: bool) -> Iterator[Fixed]:

@@ -8,7 +8,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..cost.terms import TERMS
-from ..diagnostics import LAYOUT_CHOSEN, OWN_PREDICTOR, SAMPLES, Diagnostic, Severity
+from ..diagnostics import (
+    LAYOUT_CHOSEN,
+    LEFT_OPEN,
+    OWN_PREDICTOR,
+    SAMPLES,
+    UNMEASURED_DEVICE,
+    Diagnostic,
+    Severity,
+)
 from ..render.blocks import GAP, TEXT_WIDTH, Bars, Block, Text, Tone, warnings
 from ..render.table import Table
 from ..units import (
@@ -35,7 +43,8 @@ _SMALL_SHARE = 0.005
 """Terms below this share of every step shown are summed up as `other`."""
 _NEAR = 0.25
 """Similarity from which a measured run is near: within about three steps of `learn/data/novelty.toml`."""
-_ABOUT_EVIDENCE = ("extrapolation", "unmeasured-device", "unmeasured-stack", "unpriced-operators")
+NO_RUN = "no measured run on such a device"
+_ABOUT_EVIDENCE = ("extrapolation", UNMEASURED_DEVICE, "unmeasured-stack", "unpriced-operators")
 """Codes of diagnostics that say what the answer rests on."""
 _ABOUT_MEMORY = "memory"
 _LEFT_OUT = "evaluation, checkpoints and start-up not included"
@@ -55,9 +64,18 @@ def in_one_line(prediction: Prediction) -> str:
 
 
 def leading(predictions: Sequence[Prediction]) -> Prediction:
-    """The one that the page is mostly about: the fastest that fits, else the fastest."""
-    fitting = [prediction for prediction in predictions if prediction.fits]
-    return max(fitting or predictions, key=lambda prediction: prediction.throughput)
+    """The one that the page is mostly about: the fastest that fits, on a measured device where there is one.
+
+    Where none fits, the fastest.
+    """
+    fitting = [prediction for prediction in predictions if prediction.fits] or [*predictions]
+    measured = [prediction for prediction in fitting if prediction.on_measured_device]
+    return max(measured or fitting, key=lambda prediction: prediction.throughput)
+
+
+def doubt(prediction: Prediction) -> str:
+    """What goes before a superlative that rests on no measured run on such a device; empty otherwise."""
+    return "" if prediction.on_measured_device else f" by its data sheet alone, {NO_RUN}"
 
 
 def blocks_of(
@@ -165,7 +183,7 @@ def answer_lines(predictions: Sequence[Prediction], labels: Sequence[str]) -> It
         for each, prediction in zip(labels, predictions, strict=True)
         if prediction is not best
     ]
-    yield f"Fastest: {label}, {_answer(best)}"
+    yield f"Fastest{doubt(best)}: {label}, {_answer(best)}"
     yield f"Time relative to it: {', '.join(others)}."
 
 
@@ -330,7 +348,8 @@ def _assumptions(
     if most:
         yield from (_alternatives_table(predictions, labels, most), GAP)
     # What the answer is the sum of, and a layout that was chosen, are told whatever else was assumed.
-    told = list(_shared_lines(predictions, labels, Severity.ASSUMPTION, only=_ALWAYS_TOLD))
+    always = _ALWAYS_TOLD if len(predictions) > 1 else (*_ALWAYS_TOLD, LEFT_OPEN)
+    told = list(_shared_lines(predictions, labels, Severity.ASSUMPTION, only=always))
     shown = lines if why else told if most else list(dict.fromkeys([*told, *lines]))[:_MOST_ASSUMPTIONS]
     for line in shown:
         yield Text(f"Assumed: {line}")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..diagnostics import Diagnostic, Severity, texts_of
+from ..diagnostics import UNMEASURED_DEVICE, Diagnostic, Severity, texts_of
 from ..render.blocks import TEXT_WIDTH, Block
 from ..render.result import Result
 
@@ -160,6 +160,11 @@ class Prediction(Result):
         vars(found).update({**vars(self), "remarks": (*self.remarks, *more)})
         vars(found).pop("diagnostics", None)
         return found
+
+    @property
+    def on_measured_device(self) -> bool:
+        """Whether any measured run is on such a device; else its data sheet alone answers for it."""
+        return all(item.code != UNMEASURED_DEVICE for item in self.remarks)
 
     @property
     def assumptions(self) -> tuple[str, ...]:

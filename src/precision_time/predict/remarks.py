@@ -17,13 +17,14 @@ from ..cost.input import feed_of, sample_kind
 from ..cost.job import Job
 from ..cost.stacks import kind_of_stack
 from ..cost.terms import DATA_STALL, HOST_STALL
-from ..diagnostics import Diagnostic, Diagnostics, Severity
+from ..diagnostics import LEFT_OPEN, UNMEASURED_DEVICE, Diagnostic, Diagnostics, Severity
 from ..hardware.device_table import catalog_name
 from ..io import packaged_toml
 from ..learn.novelty import new_kinds
 from ..request.batch import tokens_per_sample
 from ..units import format_duration, format_si
 from .remedies import memory_of_job, shortfall, tightness
+from .scenarios import level_of
 
 if TYPE_CHECKING:
     from .answer import Answers
@@ -253,9 +254,14 @@ def _left_open_text(answers: Answers, row: int, _: Job) -> str:
     assert answers.scenarios is not None
     low_s, high_s, field = answers.scenarios.told(row, int(answers.jobs.group[row]))
     said = f" To narrow it most: say {field}." if field else ""
+    measured = packaged_toml(__package__, "data/questions.toml")[
+        level_of(answers.requests[answers.jobs.group[row]])
+    ]
     return (
         f"Left open and filled in as people do: {format_duration(low_s)} to {format_duration(high_s)} per "
-        f"step; the answer is the middle.{said}"
+        f"step; the answer is the middle.{said} Measured runs asked with as much: "
+        f"{measured['error_percent']:.0f} % off on average, {measured['coverage_percent']:.0f} of 100 inside "
+        "the interval."
     )
 
 
@@ -284,7 +290,7 @@ REMARKS = (
         lambda answers: ~_run_is_known(answers) & ~_run_is_asked(answers),
         missing_length,
     ),
-    Remark("left-open", _ASSUMED, _is_left_open, _left_open_text),
+    Remark(LEFT_OPEN, _ASSUMED, _is_left_open, _left_open_text),
     Remark("input-bound", _WARNED, _INPUT_BOUND, _input_text),
     Remark(
         "host-bound",
@@ -302,7 +308,7 @@ REMARKS = (
         _new_text,
     ),
     Remark(
-        "unmeasured-device",
+        UNMEASURED_DEVICE,
         _WARNED,
         _device_is_unmeasured,
         lambda _, row, job: f"No measured run on {_device(job)}: predicted from its data sheet alone.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,8 @@ _MOST_SEARCHED = 5
 _DEGREES = (2, 4, 8, 16, 32)
 _LEAST_TOKENS = 256
 """Samples are not cut shorter than this."""
+_OF_TRAINING = frozenset({"adapter", "seq_len"})
+"""Fields that change what is trained, rather than how."""
 _ADAPTERS = ("lora", "qlora")
 _WITH_ADAPTERS = frozenset({"transformer-decoder", "moe"})
 _EIGHT_BITS = "adamw8bit"
@@ -43,6 +45,8 @@ _COVERAGE = 0.9
 Change = Mapping[str, Any]
 """Fields of a request that take other values."""
 
+_Fit = tuple[Change, Job]
+"""A change, and the job that it makes, which fits."""
 _AS_FAST = 0.5
 """Least memory bandwidth of a device that is offered in the place of another: a processor has more memory."""
 
@@ -104,11 +108,15 @@ class Offer:
     step_time_s: float
 
     @property
+    def s_per_unit(self) -> float:
+        """Time for a token or a sample."""
+        units = self.job.layout.global_batch_size * self.job.workload.units_per_sample
+        return self.step_time_s / units
+
+    @property
     def device_s_per_unit(self) -> float:
         """Device time for a token or a sample: what offers of unlike work and devices have in common."""
-        job = self.job
-        units = job.layout.global_batch_size * job.workload.units_per_sample
-        return self.step_time_s * job.cluster.num_devices / units
+        return self.s_per_unit * self.job.cluster.num_devices
 
     def __str__(self) -> str:
         capacity = self.job.cluster.device.memory_bytes
@@ -126,32 +134,74 @@ def suggest_fit(request: Request, job: Job, predictor: TrainedPredictor) -> str:
         job: What it resolved to.
         predictor: Prices the offers.
 
-    Every offer is a request that was resolved like any other, fits, and is priced; the one that takes the
-    least device time for a token or a sample comes first. Changes together are tried where no single one
-    suffices; more or larger devices come last.
+    Every offer is a request that was resolved like any other, fits, and is priced. What is not named stays as
+    it was, the samples per step too, which a default would change with the memory that becomes free. First
+    comes how the same is trained on the same devices, then more or larger devices, and last what changes the
+    training itself (adapters, shorter samples); of each the one that takes the least device time for a token
+    or a sample first. Changes together are tried where no single one suffices. More devices that are slower
+    than fewer are not offered.
     """
-    here = _fitting(request, _single(request, job))
-    searched = _fitting(request, _best_layout(request, job))
-    here += [offer for offer in searched if all(offer[1].layout != each.layout for _, each in here)]
-    here = here or _fitting(request, _combined(request, job))
-    elsewhere = _fitting(request, _other_devices(request, job))
-    if not here and not elsewhere:
+    single = _fitting(request, job, _single(request, job))
+    here = [offer for offer in single if not _changes_training(offer)]
+    here += _fitting(request, job, _best_layout(request, job))
+    here = here or _fitting(request, job, _combined(request, job, training=False))
+    elsewhere = _fitting(request, job, _other_devices(request, job, predictor.model_card["devices"]))
+    other = [offer for offer in single if _changes_training(offer)]
+    if not here and not other:
+        other = _fitting(request, job, _combined(request, job, training=True))
+    if not here and not elsewhere and not other:
         return (
             f"Not even {2**_MOST_DOUBLINGS:,} times the devices hold it. To fix: a smaller model or shorter "
             "samples."
         )
-    offers = [_priced(here, predictor), _priced(elsewhere, predictor)]
+    same = _unlike(_priced(here, predictor))
+    away = _priced(elsewhere, predictor)
+    more = _unlike([each for each in away if not _is_slower(each, [*same, *away])])
+    offers = [same, more, _unlike(_priced(other, predictor))]
     return f"To fit: {'; or '.join(str(offer) for group in offers for offer in group[:_MOST_OFFERS])}."
 
 
-def _priced(found: list[tuple[str, Job]], predictor: TrainedPredictor) -> list[Offer]:
+def _changes_training(offer: _Fit) -> bool:
+    change, _ = offer
+    return not _OF_TRAINING.isdisjoint(change)
+
+
+def _is_slower(offer: Offer, others: list[Offer]) -> bool:
+    """Whether it takes longer for its samples than another on no more of the same devices."""
+
+    def beats(other: Offer) -> bool:
+        here, there = offer.job.cluster, other.job.cluster
+        alike = here.device.name == there.device.name and here.num_devices >= there.num_devices
+        return alike and offer.s_per_unit > other.s_per_unit
+
+    return any(map(beats, others))
+
+
+def _unlike(offers: list[Offer]) -> list[Offer]:
+    """Without those that are the same job in more words."""
+    kept: dict[tuple[Any, ...], Offer] = {}
+    for each in offers:
+        cluster = each.job.cluster
+        what = (
+            each.job.layout,
+            cluster.device.name,
+            cluster.num_devices,
+            each.needed_bytes,
+            each.step_time_s,
+        )
+        if what not in kept or len(each.words) < len(kept[what].words):
+            kept[what] = each
+    return [*kept.values()]
+
+
+def _priced(found: list[_Fit], predictor: TrainedPredictor) -> list[Offer]:
     """Offers, cheapest first."""
     if not found:
         return []
     times = predict_step_times([job for _, job in found], predictor, coverage=_COVERAGE).step_time_s
     offers = [
-        Offer(words=words, job=job, needed_bytes=needed_bytes(job), step_time_s=float(seconds))
-        for (words, job), seconds in zip(found, times, strict=True)
+        Offer(words=words_of(change), job=job, needed_bytes=needed_bytes(job), step_time_s=float(seconds))
+        for (change, job), seconds in zip(found, times, strict=True)
     ]
     return sorted(offers, key=lambda offer: offer.device_s_per_unit)
 
@@ -175,14 +225,34 @@ def _fits(job: Job) -> bool:
     return needed_bytes(job) <= job.cluster.device.memory_bytes
 
 
-def _fitting(request: Request, changes: Iterator[Change | tuple[Change, ...]]) -> list[tuple[str, Job]]:
-    """Words and job of the changes that fit; of alternatives from mild to drastic, the first that does."""
+def _held(request: Request, job: Job, change: Change) -> tuple[Change, Job | None]:
+    """A change and its job, at the samples per step and device of the job that was asked.
+
+    A batch that nobody stated grows with the memory that a change makes free: an offer would then be a job
+    of more work, and seem to need more memory than a lesser change.
+    """
+    found = asked(request, change)
+    if found is None or not {*GLOBAL_BATCHES, "batch_size"}.isdisjoint({*change, *request.given()}):
+        return change, found
+    samples = _samples(job) * found.cluster.num_devices / job.cluster.num_devices
+    if _samples(found) == samples or samples != int(samples):
+        return change, found
+    held = {**change, "global_batch_size": int(samples)}
+    return held, asked(request, held)
+
+
+def _samples(job: Job) -> float:
+    return job.layout.global_batch_size / job.workload.rows_per_sample
+
+
+def _fitting(request: Request, asked_for: Job, changes: Iterator[Change | tuple[Change, ...]]) -> list[_Fit]:
+    """Changes that fit and their jobs; of alternatives from mild to drastic, the first that does."""
     found = []
     for alternatives in changes:
         for change in alternatives if isinstance(alternatives, tuple) else (alternatives,):
-            job = asked(request, change)
+            held, job = _held(request, asked_for, change)
             if job is not None and _fits(job):
-                found.append((words_of(change), job))
+                found.append((held, job))
                 break
     return found
 
@@ -277,8 +347,14 @@ def _best_layout(request: Request, job: Job) -> Iterator[Change]:
     yield {**{name: value for name, value in back.items() if value != getattr(request.layout, name)}, **said}
 
 
-def _combined(request: Request, job: Job) -> Iterator[Change]:
-    """Changes added one after the other until the job fits, then without those that were not needed."""
+def _combined(request: Request, job: Job, *, training: bool) -> Iterator[Change]:
+    """Changes added one after the other until the job fits, then without those that were not needed.
+
+    Args:
+        request: What was asked.
+        job: What it resolved to.
+        training: Also what changes the training, after everything else.
+    """
     layout = job.layout
     steps: list[Change] = [{"checkpointing": "full"}]
     samples = layout.micro_batch_size / job.workload.rows_per_sample
@@ -289,14 +365,15 @@ def _combined(request: Request, job: Job) -> Iterator[Change]:
         steps.append({"zero": 3})
     if job.workload.optimizer in _ADAMS:
         steps.append({"optimizer": _EIGHT_BITS})
-    steps += _adapters(request, job)
     steps.append({"offload": "parameters", "zero": 3})
-    tokens = job.workload.graph.seq_len or 0
-    steps += [{"seq_len": tokens // parts} for parts in (2, 4, 8) if tokens // parts >= _LEAST_TOKENS]
+    if training:
+        tokens = job.workload.graph.seq_len or 0
+        steps += _adapters(request, job)
+        steps += [{"seq_len": tokens // parts} for parts in (2, 4, 8) if tokens // parts >= _LEAST_TOKENS]
     used: list[Change] = []
     least = needed_bytes(job)
     for step in steps:
-        tried = asked(request, _together(used, step))
+        _, tried = _held(request, job, _together(used, step))
         if tried is None or needed_bytes(tried) >= least:
             continue
         used.append(step)
@@ -305,7 +382,7 @@ def _combined(request: Request, job: Job) -> Iterator[Change]:
             break
     for step in used[:-1]:
         fewer = [other for other in used if other is not step]
-        tried = asked(request, _together(fewer))
+        _, tried = _held(request, job, _together(fewer))
         if tried is not None and _fits(tried):
             used = fewer
     yield _together(used)
@@ -318,7 +395,9 @@ def _together(changes: list[Change], last: Change | None = None) -> dict[str, An
     return merged
 
 
-def _other_devices(request: Request, job: Job) -> Iterator[Change | tuple[Change, ...]]:
+def _other_devices(
+    request: Request, job: Job, measured: Collection[str]
+) -> Iterator[Change | tuple[Change, ...]]:
     """The fewest devices, doubling, that hold the job fully sharded, and the least device that holds it."""
     counts = [job.cluster.num_devices * 2**times for times in range(1, _MOST_DOUBLINGS + 1)]
     yield tuple(
@@ -342,7 +421,14 @@ def _other_devices(request: Request, job: Job) -> Iterator[Change | tuple[Change
         and device.release_year >= here.release_year
         and device.memory_bandwidth_bytes_per_s >= _AS_FAST * here.memory_bandwidth_bytes_per_s
     ]
-    larger.sort(key=lambda device: (device.memory_bytes, device.release_year, device.name))
+    larger.sort(
+        key=lambda device: (
+            device.name not in measured,
+            device.memory_bytes,
+            device.release_year,
+            device.name,
+        )
+    )
     yield tuple({"device": device.name} for device in larger[:3])
 
 

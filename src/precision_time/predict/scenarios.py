@@ -1,7 +1,7 @@
 """The interval of a question: what it leaves open is filled in as people fill it in, in several ways.
 
 A question names model, device, count, precision and batch; software, its year, sharding, recomputation,
-compiler, memory format, input and links are often open. Each row of a table of answers comes with the
+compiler, memory format and input are often open. Each row of a table of answers comes with the
 weighted scenarios that practice has for what its request leaves open (`request/practice.py`); they are priced
 in one table and make a mixture of distributions: every scenario is as uncertain as the predictor says of it.
 The answer is the median of the mixture, which has the least expected log error, and its interval holds the
@@ -25,15 +25,17 @@ from ..cost.job import Job, Jobs
 from ..diagnostics import Diagnostics
 from ..errors import PrecisionTimeError
 from ..io import packaged_toml
-from ..learn.predictor import Predictor, Times
+from ..learn.artifact import TrainedPredictor
+from ..learn.predictor import Times
 from ..learn.priced import price_jobs
 from ..parallel.layout import Checkpointing, Layout
-from ..request.practice import STACK, Votes, at_points, axes_of, practice, question_of, usual_scenarios
+from ..request.practice import at_points, axes_of, practice, question_of, usual_scenarios
 from ..request.practice import scenarios as joint
 from ..request.request import Request
-from ..request.resolve import cluster_of, stack_of
+from ..request.resolve import stack_of
+from ..request.votes import STACK, Votes
 
-POINTS = ("links", "software", "sharding", "recompute", "compiler", "memory_format", "attention", "input")
+POINTS = ("software", "sharding", "recompute", "compiler", "memory_format", "attention", "input")
 """Open points besides the stack that scenarios fill in: of how a job runs, not of what it trains."""
 _OF_STACK = frozenset({"stack", "software", "compiler", "channels_last", "attention", "real_input", "loader"})
 _AXES = ("tp", "pp", "cp")
@@ -133,6 +135,14 @@ def scenarios_of(request: Request, job: Job, *, votes: Votes | None = None) -> t
     return (replace(own, weight=share), *rest)
 
 
+def level_of(request: Request) -> str:
+    """How much a request says, as questions are scored (data/questions.toml): bare, software or layout."""
+    given = request.model_fields_set
+    if not given & {"stack", "framework"}:
+        return "bare"
+    return "layout" if request.layout.model_fields_set and "batch_size" in given else "software"
+
+
 def _settings() -> Mapping[str, Any]:
     found: Mapping[str, Any] = packaged_toml(__package__, "data/scenarios.toml")["mixture"]
     return found
@@ -141,14 +151,9 @@ def _settings() -> Mapping[str, Any]:
 def _made(request: Request, job: Job, fields: Mapping[str, Any]) -> Scenario | None:
     """The job as a scenario runs it; None where it cannot be."""
     changed = request.changed(**{name: value for name, value in fields.items() if name in _OF_STACK})
-    found = Diagnostics()
     try:
-        cluster = job.cluster
-        if "network" in fields:
-            cluster = cluster_of(request.changed(network=fields["network"]), found)
-        stack = stack_of(changed, job.workload.family, cluster.device, found)
-        layout = _layout(job.layout, stack.profile, fields)
-        made = replace(job, cluster=cluster, stack=stack, layout=layout)
+        stack = stack_of(changed, job.workload.family, job.cluster.device, Diagnostics())
+        made = replace(job, stack=stack, layout=_layout(job.layout, stack.profile, fields))
     except PrecisionTimeError:
         return None
     return Scenario(weight=0.0, fields=fields, job=made, micro_batch_size=fields.get("batch_size"))
@@ -179,7 +184,7 @@ def widened(
     jobs: Jobs,
     requests: Sequence[Request],
     times: Times,
-    predictor: Predictor,
+    predictor: TrainedPredictor,
     *,
     coverage: Floats,
 ) -> tuple[Times, Scenarios | None]:
@@ -195,6 +200,8 @@ def widened(
     Returns:
         The times, terms in proportion; and the scenarios, None where no request leaves anything open.
     """
+    if predictor.measurements.own:  # learned from measured runs of one's own, on one's own software
+        return times, None
     groups = [scenarios_of(request, job) for request, job in zip(requests, jobs.shared, strict=True)]
     width = max(map(len, groups), default=1)
     if width == 1:

@@ -11,7 +11,7 @@ from ..precision.catalog import shown_precision
 from ..render.blocks import GAP, Block, Text, Tone, warnings
 from ..render.table import Table
 from ..units import format_bytes, format_duration, format_range, grouped
-from .page import in_one_line
+from .page import doubt, in_one_line, leading
 from .prediction import Prediction, Skipped
 
 if TYPE_CHECKING:
@@ -161,10 +161,14 @@ def _kind(answer: Prediction, fewest: Prediction) -> str:
 def sorted_rows(rows: Sequence[Row], by: str) -> list[Row]:
     """The rows by a figure or a field, the best first; those that do not fit, and those without it, last.
 
+    By a figure, devices that nobody measured come after those that somebody did: a data sheet promises more
+    than runs keep.
+
     Raises:
         ConfigError: If there is nothing of that name.
     """
-    if by in SORTS:
+    ranks = by in SORTS
+    if ranks:
         key, largest_first = SORTS[by]
     elif by in {field.name for field in fields(Prediction)} or any(by in row.answer.request for row in rows):
         key, largest_first = (lambda _, found: found.request.get(by, getattr(found, by, None))), False
@@ -173,11 +177,12 @@ def sorted_rows(rows: Sequence[Row], by: str) -> list[Row]:
 
     def place(row: Row) -> tuple[Any, ...]:
         if isinstance(row.answer, Skipped):
-            return (3, 0.0)
+            return (4, 0.0)
         value = key(row, row.answer)
         if value is None:
-            return (2, 0.0)
-        return (int(not row.answer.fits), -value if largest_first else value)
+            return (3, 0.0)
+        group = 2 if not row.answer.fits else int(ranks and not row.answer.on_measured_device)
+        return (group, -value if largest_first else value)
 
     return sorted(rows, key=place)
 
@@ -277,7 +282,7 @@ def table_of(rows: Sequence[Row], *, varied: Sequence[str]) -> Table:
     cells = (
         (
             *([str(row.number)] * bool(numbered)),
-            *(_asked(row, name) for name in shown),
+            *(_asked(row, name) + _mark(row) * (name == "device") for name in shown),
             *(column(row, row.answer) for column in columns.values()),
         )
         for row in rows
@@ -309,6 +314,11 @@ def _asked(row: Row, name: str) -> str:
     return f"{value:,.10g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
+def _mark(row: Row) -> str:
+    measured = isinstance(row.answer, Skipped) or row.answer.on_measured_device
+    return "" if measured else " (unmeasured)"
+
+
 def _is_number(rows: Sequence[Row], name: str) -> bool:
     return all(isinstance(row.answer.request.get(name, 0), int | float) for row in rows)
 
@@ -321,9 +331,16 @@ def _best(rows: Sequence[Row]) -> list[str]:
     units = {row.answer.throughput_unit for row in found if isinstance(row.answer, Prediction)}
     if not fitting or len(units) > 1:
         return ["None of them fits in the memory of its devices."] if not fitting else []
-    best = sorted_rows(fitting, "throughput")[0].answer
-    assert isinstance(best, Prediction)
-    return [f"Most throughput{' of those that fit' * (len(fitting) < len(found))}: {in_one_line(best)}"]
+    answers = [row.answer for row in fitting if isinstance(row.answer, Prediction)]
+    best, most = leading(answers), max(answers, key=lambda answer: answer.throughput)
+    fit = " of those that fit" * (len(fitting) < len(found))
+    lines = [f"Most throughput{fit}{doubt(best)}: {in_one_line(best)}"]
+    if not most.on_measured_device and most is not best:
+        lines.append(
+            f"More{doubt(most)}: {most.gpus} x {most.device}, {format_duration(most.step_time_s)} per step, "
+            f"{grouped(most.throughput)} {most.throughput_unit}."
+        )
+    return lines
 
 
 def _headline(rows: Sequence[Row], varied: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ from ..precision.catalog import known_variants
 from ..workload.workload import Workload
 from .layout import layout_words, sharded_as_usual
 from .method import degrees_of_method
+from .practice import axes_of
 from .schema import RequestFields
 
 _DEFAULT_BATCHES = (256, 128, 64, 32, 16, 8, 4, 2, 1)
@@ -120,7 +121,8 @@ def _chosen_layout(
     if request.batch_size is not None or not degrees:
         choice = usual_layout(job, global_batch * rows, fixed, degrees=False)
     if choice is None and degrees and smallest:
-        choice = usual_layout(job, global_batch * rows, fixed, degrees=True)
+        axes = axes_of(job.stack.profile)
+        choice = usual_layout(job, global_batch * rows, fixed, degrees=True, axes=axes)
     if choice is None:
         return None
     layout = choice.layout

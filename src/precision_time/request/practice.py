@@ -14,15 +14,14 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ..cache import data, memo
+from ..cache import memo
 from ..cost.constants import constants
 from ..cost.stacks import StackProfile, get_stack_profile, usual_profile
 from ..errors import ConfigError
 from ..hardware.device import Cluster, Device
-from ..io import packaged_toml
 from ..precision.catalog import get_policy, parse_precision
 from ..precision.support import check_support, on_device
 from ..workload.families.tables import dataset_table, normalize
@@ -30,11 +29,8 @@ from ..workload.graph import OpClass
 from ..workload.workload import Workload
 from .datasets import type_of
 from .schema import RequestFields
+from .votes import ANY, STACK, Vote, Votes, classes_table, practice_file, shipped_votes, stacks_table
 
-CLASSES = ("family", "method", "kind", "scale", "room", "chip")
-"""What votes are told apart by, besides the stack and the year."""
-STACK = "stack"
-_ANY = "*"
 _SEQUENCES = frozenset({"language", "encoder"})
 _CONVOLUTIONS = frozenset({OpClass.CONV, OpClass.GROUPED_CONV, OpClass.DEPTHWISE_CONV})
 _LENGTHS = frozenset({"seq_len", "mean_seq_len", "packing", "padding_share"})
@@ -132,27 +128,6 @@ class JointHabits(NamedTuple):
 
     weight: float
     fields: Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Vote:
-    """What some people of one class do."""
-
-    votes: float
-    stack: str
-    fields: Mapping[str, Any]
-    source: str
-    classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Of `CLASSES`; one that is missing is any."""
-    year: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Votes:
-    """All votes: for the stack, and for each point by point and stack."""
-
-    stacks: tuple[Vote, ...]
-    settings: Mapping[tuple[str, str], tuple[Vote, ...]]
 
 
 def practice(question: Question, votes: Votes | None = None) -> Practice:
@@ -256,7 +231,7 @@ def family_of(family: str) -> str:
     >>> family_of("moe"), family_of("vit")
     ('language', 'vision')
     """
-    families: Mapping[str, str] = _classes()["families"]
+    families: Mapping[str, str] = classes_table()["families"]
     return families.get(family, families["other"])
 
 
@@ -284,7 +259,7 @@ def method_in_words(task: str) -> str:
     ('full', 'lora', 'pretrain')
     """
     words = task.lower()
-    for row in _classes()["method"]:
+    for row in classes_table()["method"]:
         if any(word in words for word in row["words"]):
             return str(row["name"])
     return "pretrain"
@@ -300,7 +275,7 @@ def kind_of_device(device: Device) -> str:
     name = device.base or device.name
     return next(
         str(row["name"])
-        for row in _classes()["kind"]
+        for row in classes_table()["kind"]
         if row.get("vendor", device.vendor) == device.vendor
         and device.arch.startswith(tuple(row.get("archs", [""])))
         and re.search("|".join(row.get("names", [""])), name)
@@ -314,7 +289,7 @@ def scale_of(devices: int, nodes: int) -> str:
 
 def room_of(workload: Workload, device: Device) -> str:
     """Whether parameters, gradients and states of a replica leave room on a device."""
-    rule = _classes()["room"]
+    rule = classes_table()["room"]
     trained = workload.graph.trainable_params
     frozen = max(workload.graph.params - trained, 0.0)
     quantized = workload.adapter.startswith("q")
@@ -325,7 +300,7 @@ def room_of(workload: Workload, device: Device) -> str:
 
 def stacks_on(kind: str) -> tuple[str, ...]:
     """Names of the stacks that run on a kind of device."""
-    table = _stacks_table()["kind"]
+    table = stacks_table()["kind"]
     return tuple(table.get(kind, table["data-center"]))
 
 
@@ -346,7 +321,7 @@ def _runs_on(stack: str, kind: str) -> bool:
 
 def serves(stack: str, family: str) -> bool:
     """Whether a stack trains models of a family of practice: some are written for one kind alone."""
-    families = _stacks_table()["serves"].get(stack)
+    families = stacks_table()["serves"].get(stack)
     return families is None or family in families
 
 
@@ -356,7 +331,7 @@ def axes_of(stack: str) -> tuple[str, ...]:
     >>> axes_of("megatron"), axes_of("pytorch-eager")
     (('tp', 'pp', 'cp', 'ep'), ())
     """
-    axes: Mapping[str, Sequence[str]] = _stacks_table()["axes"]
+    axes: Mapping[str, Sequence[str]] = stacks_table()["axes"]
     profile = get_stack_profile(stack)
     return tuple(axes.get(profile.name, axes.get(profile.kind, ())))
 
@@ -387,7 +362,7 @@ def _settings(
     for point, fields in _points().items():
         if point == STACK or not _is_open(question, point, fields):
             continue
-        votes = [*cast.settings.get((point, profile.name), ()), *cast.settings.get((point, _ANY), ())]
+        votes = [*cast.settings.get((point, profile.name), ()), *cast.settings.get((point, ANY), ())]
         if profile.kind:
             votes += cast.settings.get((point, profile.kind), ())
         if point == "length":
@@ -426,7 +401,7 @@ def _is_open(question: Question, point: str, fields: Sequence[str]) -> bool:
     if point == "attention":
         return question.attention
     if point == "input":
-        fed = question.family in _stacks_table()["fed"]["families"]
+        fed = question.family in stacks_table()["fed"]["families"]
         return fed and not given & {"loader", "real_input", "input_rate"}
     return True
 
@@ -437,7 +412,7 @@ def _can(question: Question, profile: StackProfile, fields: Mapping[str, Any]) -
     if (precision := fields.get("precision")) is not None and not _computes(str(precision), device):
         return False
     if (compiler := fields.get("compiler")) is not None:
-        row = _stacks_table()["compiler"].get(compiler)
+        row = stacks_table()["compiler"].get(compiler)
         if row is not None and (
             profile.framework not in row["frameworks"] or device.arch in row.get("not_archs", ())
         ):
@@ -473,9 +448,9 @@ def _years(question: Question, profile: StackProfile, votes: Sequence[Vote]) -> 
 
     Today's has its share whatever was counted: a question without a year is one of today.
     """
-    today = float(_classes()["today"])
-    last = min(today, float(_stacks_table()["last_year"].get(profile.name, today)))
-    first, share = question.device.release_year + 0.5, float(_classes()["software"]["today_share"])
+    today = float(classes_table()["today"])
+    last = min(today, float(stacks_table()["last_year"].get(profile.name, today)))
+    first, share = question.device.release_year + 0.5, float(classes_table()["software"]["today_share"])
     weights = [vote.votes * _likeness(question, vote, of_stack=True) for vote in votes]
     cast = share / (1.0 - share) * sum(weights) or 1.0
     yield Vote(
@@ -549,7 +524,7 @@ def _alternatives(
         for key, each in cast.items()
         if profile is None or _can(question, profile, dict(key))
     }
-    least = float(_classes()["least"]["weight"]) * sum(weights.values())
+    least = float(classes_table()["least"]["weight"]) * sum(weights.values())
     kept = {key: weight for key, weight in weights.items() if weight > 0.0 and weight >= least}
     total = sum(kept.values())
     return tuple(
@@ -560,9 +535,9 @@ def _alternatives(
 
 def _likeness(question: Question, vote: Vote, *, of_stack: bool) -> float:
     """How much a vote counts for a question: the product over the classes in which they differ."""
-    classes = _classes()
+    classes = classes_table()
     factors: Mapping[str, float] = classes["likeness"]
-    weight = factors["any_stack"] if of_stack and vote.stack == _ANY else 1.0
+    weight = factors["any_stack"] if of_stack and vote.stack == ANY else 1.0
     for name, values in vote.classes.items():
         if getattr(question, name) not in values:
             weight *= factors[name]
@@ -678,79 +653,11 @@ def _known_lengths(dataset: str) -> str:
 
 
 def _lengths_table() -> Mapping[str, Any]:
-    table: Mapping[str, Any] = _file("lengths")["dataset"]
+    table: Mapping[str, Any] = practice_file("lengths")["dataset"]
     return table
 
 
 def _points() -> Mapping[str, tuple[str, ...]]:
     """Open points and the fields that fill them in, in the order in which they are decided."""
-    table: Mapping[str, Any] = _stacks_table()["points"]
+    table: Mapping[str, Any] = stacks_table()["points"]
     return {name: tuple(fields) for name, fields in table.items()}
-
-
-@data
-def shipped_votes() -> Votes:
-    """The votes of counted.toml and recipes.toml."""
-    stacks: list[Vote] = []
-    settings: dict[tuple[str, str], list[Vote]] = defaultdict(list)
-    for point, vote in itertools.chain(counted_votes(_file("counted")), recipe_votes()):
-        if point == STACK:
-            stacks.append(vote)
-        else:
-            settings[point, vote.stack].append(vote)
-    return Votes(stacks=tuple(stacks), settings={key: tuple(votes) for key, votes in settings.items()})
-
-
-def counted_votes(tables: Mapping[str, Any]) -> Iterator[tuple[str, Vote]]:
-    """Votes of tables as scripts/practice.py counts them, each with its point.
-
-    Args:
-        tables: By point: `columns`, and `rows` in their order; a class that is "*" is any.
-    """
-    for point, table in tables.items():
-        for row in table["rows"]:
-            named = dict(zip(table["columns"], row, strict=True))
-            yield (
-                point,
-                Vote(
-                    votes=named["votes"],
-                    stack=named[STACK],
-                    fields=named.get("fields", {}),
-                    source=f"{named['publishers']} publishers of measured runs",
-                    classes={name: (named[name],) for name in CLASSES if named.get(name, _ANY) != _ANY},
-                    year=named.get("year"),
-                ),
-            )
-
-
-def recipe_votes() -> Iterator[tuple[str, Vote]]:
-    """Votes of recipes.toml, each with its point."""
-    for recipe in _file("recipes")["recipe"]:
-        common: dict[str, Any] = {
-            "stack": recipe["stack"],
-            "source": recipe["source"],
-            "classes": {
-                name: tuple([value] if isinstance(value, str) else value)
-                for name in CLASSES
-                if (value := recipe.get(name)) is not None
-            },
-            "year": recipe.get("year"),
-        }
-        if votes := recipe.get("votes", 0.0):
-            yield STACK, Vote(votes=votes, fields={}, **common)
-        for point, counts in recipe.get("settings", {}).items():
-            total = sum(count for count, _ in counts)
-            for count, fields in counts:
-                yield point, Vote(votes=recipe.get("weight", 1.0) * count / total, fields=fields, **common)
-
-
-def _classes() -> Mapping[str, Any]:
-    return _file("classes")
-
-
-def _stacks_table() -> Mapping[str, Any]:
-    return _file("stacks")
-
-
-def _file(name: str) -> Mapping[str, Any]:
-    return packaged_toml(__package__, f"data/practice/{name}.toml")

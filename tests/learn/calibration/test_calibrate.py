@@ -21,6 +21,7 @@ from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.calibration.calibration import Calibration, as_calibration, checksum
 from precision_time.learn.calibration.fit import Calibrated, calibrate
 from precision_time.parallel.layout import Layout
+from precision_time.testing.jobs import own_job_s
 from precision_time_integrations.measure.result import TrialResult, write_results
 from precision_time_papers.campaign.campaign_steps import write_steps
 
@@ -31,7 +32,7 @@ ASKED = [(model, gpus, batch) for model in ("resnet50", "resnet18") for gpus in 
 
 def own_run(model: str, gpus: int, batch: int, factor: float) -> Measurement:
     """A run of a cluster that is `factor` times as slow as predicted."""
-    predicted = predict_time(
+    predicted_s = own_job_s(
         model, device="T4", gpus=gpus, batch_size=batch, precision="fp32", stack="pytorch-eager", zero=0
     )
     return Measurement(
@@ -44,7 +45,7 @@ def own_run(model: str, gpus: int, batch: int, factor: float) -> Measurement:
         precision="fp32",
         layout=Layout(dp=gpus, micro_batch_size=float(batch)),
         global_batch_size=float(batch * gpus),
-        measured_step_time_s=factor * predicted.step_time_s,
+        measured_step_time_s=factor * predicted_s,
         stack=get_stack_profile("pytorch-eager").stack(),
         configuration_key=f"{hash((model, gpus, batch)) & 0xFFFFFFFF:016x}",
     )

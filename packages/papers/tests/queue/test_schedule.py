@@ -33,7 +33,7 @@ def test_plan_of_predicted_durations(cluster: Path) -> None:
     run = predict_run(**{**JOB, "device": "H100-SXM5-80GB", "gpus": urgent.gpus})
     assert urgent.duration_s == pytest.approx(run.p50_s, rel=0.05), "a whole run, over other draws"
     assert urgent.planned_s > urgent.duration_s, "padded to the 80 % quantile"
-    assert urgent.lateness_s == 0.0 and hopeless.on_time_probability == 0.0
+    assert urgent.lateness_s == 0.0 and hopeless.on_time_probability < 0.01
     assert "even alone" in hopeless.reason and "x as fast as in" in other.reason
     assert {remedy.one_more_host_of for remedy in plan.remedies} == {"H100-SXM5-80GB"}
     assert plan.makespan_low_s < plan.makespan_median_s < plan.makespan_high_s

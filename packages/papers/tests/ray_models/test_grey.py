@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from precision_time import predict_time
 from precision_time.errors import ConfigError, UnknownNameError
+from precision_time.testing.jobs import own_job_s
 from precision_time_papers.ray_models.grey import GreyBox, job_named
 from precision_time_papers.ray_models.schema import prepared_rows, study_of
 from precision_time_papers.ray_models.study import run_study
@@ -15,14 +15,14 @@ BOX = GreyBox(
 )
 
 
-def test_the_divisor_is_what_predict_time_says() -> None:
+def test_the_divisor_is_what_the_predictor_says_of_the_job() -> None:
     said = BOX.predictions({"gpus": np.array([1.0, 4.0]), "batch": np.array([32.0, 16.0])})
     for row, (gpus, batch) in enumerate(((1, 32), (4, 16))):
-        asked = predict_time(
+        said_s = own_job_s(
             "resnet50", device="T4", gpus=gpus, batch_size=batch, precision="fp32", stack="pytorch-eager",
             zero=0,
         )  # fmt: skip
-        assert said[BOX.PREDICTED][row] == pytest.approx(asked.step_time_s, rel=1e-9)
+        assert said[BOX.PREDICTED][row] == pytest.approx(said_s, rel=1e-9)
         exposed = said[BOX.SHARE][row]
         assert (exposed == 0.0) if gpus == 1 else (0.0 <= exposed < 1.0)
 

@@ -1,12 +1,12 @@
 """Bytes that a training step needs on one device, as named terms: states, activations, buffers."""
 
 from .framework import framework_memory
+from .stages import micro_batches_in_flight
 from .terms import (
     StageMemory,
     memory_by_stage,
     memory_of,
     memory_of_stages,
-    micro_batches_in_flight,
     needed_bytes,
     total_bytes,
 )

@@ -12,8 +12,8 @@ ZeRO-Offload, ATC 2021.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from itertools import accumulate, compress
+from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,7 @@ import numpy as np
 from ...arrays import Floats, Indices, Number, Same, flag_of, least, most, where
 from ...cache import memo
 from ...hardware.device import Cluster
-from ...parallel.layout import Checkpointing, Layout, Offload, PipelineSchedule, layers_of_stages
-from ...parallel.schedules.registry import schedule_of
+from ...parallel.layout import Layout
 from ...precision.policy import DType, PrecisionPolicy
 from ...workload.packing import PACKED_BYTES
 from ..constants import constants
@@ -31,6 +30,7 @@ from ..optimizer import state_bytes, states_per_param
 from ..stacks import Stack
 from .framework import FrameworkMemory, framework_memory
 from .parts import Layer, ModelParts, SavedBytes, model_parts
+from .stages import Layouts, Stages
 
 _COMPILERS = frozenset({"inductor", "xla", "torchscript"})
 _FULLY_SHARDED = 3
@@ -40,161 +40,6 @@ _FP32_BYTES = 4.0
 _TINY = 1e-300
 _ORIENTATIONS = 2.0
 """An fp8 weight is kept as it is and transposed (Transformer Engine)."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Layouts:
-    """Layouts as memory sees them: numbers of one layout, or arrays of shape (n,), one of n jobs each."""
-
-    dp: Number
-    tp: Number
-    pp: Number
-    cp: Number
-    ep: Number
-    etp: Number
-    """Tensor-parallel degree inside an expert."""
-    zero_stage: Number
-    shards: Number
-    """Ranks that share the states of one copy."""
-    expert_shards: Number
-    reshards: Number
-    prefetch: Number
-    offloads: Number
-    offloads_parameters: Number
-    exchanges: Number
-    """Data-parallel ranks exchange gradients from buckets."""
-    sequence_parallel: Number
-    selective: Number
-    full: Number
-    recomputed_share: Number
-
-    @classmethod
-    def of(cls, layouts: Sequence[Layout], under: Indices | None = None) -> _Layouts:
-        """The layout of each job, shape (n,): those that `under` names; numbers of one for all."""
-        rows = [_row(layout) for layout in layouts]
-        columns: Sequence[Number] = rows[0]
-        if under is not None:
-            columns = [*np.array(rows, dtype=np.float64).T[:, under]]
-        return cls(**dict(zip(_COLUMNS, columns, strict=True)))
-
-
-_COLUMNS = tuple(item.name for item in fields(_Layouts))
-
-
-def _row(layout: Layout) -> tuple[float, ...]:
-    shards, engine = layout.shard_ranks, layout.data_parallel_engine
-    return (
-        *(layout.dp, layout.tp, layout.pp, layout.cp, layout.ep, layout.tensor_degree_of_experts),
-        *(layout.zero_stage, shards, min(layout.expert_data_ranks, shards)),
-        *(layout.reshard_after_forward, layout.prefetch),
-        *(layout.offload is not Offload.NONE, layout.offload is Offload.PARAMETERS),
-        layout.data_ranks > 1 and engine == "ddp",
-        layout.sequence_parallel,
-        layout.checkpointing is Checkpointing.SELECTIVE,
-        layout.checkpointing is Checkpointing.FULL,
-        layout.checkpointed_share,
-    )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Stages:
-    """Pipeline stages: of one layout numbers or (S, 1), of n layouts (S, n)."""
-
-    start: Number
-    """Layers before it."""
-    layers: Number
-    first: Number
-    """1 for the first stage, else 0; as `last`."""
-    last: Number
-    in_flight: Number
-    """Micro batches whose activations a stage holds at its peak."""
-
-    @classmethod
-    def of(
-        cls,
-        group: Jobs,
-        layouts: Sequence[Layout],
-        parts: ModelParts,
-        under: Indices | None = None,
-        *,
-        every: bool = False,
-    ) -> _Stages:
-        """The stages of layouts of which one is the fullest, or every stage of one layout."""
-        if all(layout.pp == 1 for layout in layouts):
-            return cls(start=0.0, layers=parts.num_layers, first=1.0, last=1.0, in_flight=1.0)
-        known: dict[tuple[int, tuple[int, ...]], Sequence[_StageRow]] = {}
-        columns: list[Sequence[_StageRow]] = []
-        for layout in layouts:
-            cut = layout.pp, layout.stage_layers
-            if cut not in known:
-                stages = _stages(parts.num_layers, *cut)
-                known[cut] = stages if every else _fullest_stages(stages, parts.leading)
-            columns.append(known[cut])
-        found = np.array(columns, dtype=np.float64).T
-        index, start, layers, first, last = found if under is None else found[:, :, under]
-        flying = _in_flight(index, layouts, group.num_micro_batches, under)
-        return cls(start=start, layers=layers, first=first, last=last, in_flight=flying)
-
-
-def _in_flight(index: Floats, layouts: Sequence[Layout], counts: Floats, under: Indices | None) -> Number:
-    """Micro batches whose activations stages hold, shapes as of `_Stages`."""
-    if under is None:
-        return micro_batches_in_flight(index, layouts[0], counts)
-    kinds = [(layout.pp, layout.schedule, layout.virtual_pp) for layout in layouts]
-    places = {kind: place for place, kind in enumerate(kinds)}
-    kind_of = np.array([places[kind] for kind in kinds])[under]
-    found = np.empty_like(index)
-    for place in places.values():
-        rows = np.flatnonzero(kind_of == place)
-        found[:, rows] = micro_batches_in_flight(index[:, rows], layouts[place], counts[rows])
-    return found
-
-
-_StageRow = tuple[float, float, float, float, float]
-
-
-def _stages(num_layers: float, pp: int, stage_layers: tuple[int, ...]) -> list[_StageRow]:
-    """Index, layers before it, its layers, whether it is the first, and the last, of every stage."""
-    if pp == 1:
-        return [(0.0, 0.0, num_layers, 1.0, 1.0)]
-    layers_of = layers_of_stages(int(num_layers), Layout(pp=pp, stage_layers=stage_layers))
-    before = accumulate(layers_of, initial=0)
-    return [
-        (float(index), float(start), float(layers), float(index == 0), float(index == pp - 1))
-        for index, (start, layers) in enumerate(zip(before, layers_of, strict=False))
-    ]
-
-
-def _fullest_stages(stages: Sequence[_StageRow], leading: float) -> tuple[_StageRow, ...]:
-    """The first stage, the last, and the fullest of those between where it has more layers than the first.
-
-    With as many layers the first holds more: the embedding, and at least as many micro batches in flight.
-    Where `leading` layers differ from the others, the fullest behind them counts, too. Always four, so that
-    layouts form an array: a stage may stand twice.
-    """
-    if len(stages) == 1:
-        return (*stages, *stages, *stages, *stages)
-
-    def fullest(of: Sequence[_StageRow]) -> _StageRow:
-        return max(of, key=lambda stage: (stage[2], -stage[0]))
-
-    behind = [stage for stage in stages[:-1] if stage[1] >= leading]
-    return stages[0], fullest(stages[:-1]), fullest(behind or stages[:-1]), stages[-1]
-
-
-def micro_batches_in_flight(stage: Number, layout: Layout, counts: Number | None = None) -> Number:
-    """Micro batches whose activations a stage holds at its peak, in units of one full stage.
-
-    Args:
-        stage: Of the pipeline, () or (S, 1) or (S, C).
-        layout: Stages, chunks, schedule.
-        counts: Micro batches of a step, () or (C,); those of the layout unless given.
-    """
-    counts = layout.num_micro_batches if counts is None else counts
-    if layout.pp == 1:
-        return 1.0
-    virtual = layout.virtual_pp if layout.schedule is PipelineSchedule.INTERLEAVED else 1
-    return schedule_of(layout.schedule).in_flight(stage, layout.pp, counts, virtual)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -363,11 +208,11 @@ def with_method_memory(found: dict[str, Number], group: Jobs) -> dict[str, Numbe
     method, layout, policy = group.workload.method, group.layout, group.precision
     if method is None:
         return found
-    framework, columns = framework_memory(group.stack), _Layouts.of([layout])
+    framework, columns = framework_memory(group.stack), Layouts.of([layout])
     others: Number = 0.0
     for graph in method.held:
         parts = model_parts(graph, policy, fused_attention=True, compiled=False)
-        stage = _Stages(start=0.0, layers=parts.num_layers / layout.pp, first=1.0, last=1.0, in_flight=1.0)
+        stage = Stages(start=0.0, layers=parts.num_layers / layout.pp, first=1.0, last=1.0, in_flight=1.0)
         local = _local_elements(parts, parts.layer, columns, stage)
         others += total_bytes(_states(local, columns, policy, framework, group.workload.optimizer))
     found = {**found, "other_models": others}
@@ -426,8 +271,8 @@ def _of_stages(
         every: Every stage, not only those of which one is the fullest.
     """
     parts, stack, policy = _parts(group), group.stack, group.precision
-    framework, columns = framework_memory(stack), _Layouts.of(layouts, under)
-    stages, batches = _Stages.of(group, layouts, parts, under, every=every), group.micro_batch_size
+    framework, columns = framework_memory(stack), Layouts.of(layouts, under)
+    stages, batches = Stages.of(group, layouts, parts, under, every=every), group.micro_batch_size
     layer = parts.mean_layer(stages.start, stages.layers)
     local = _local_elements(parts, layer, columns, stages)
     states = _states(local, columns, policy, framework, group.workload.optimizer)
@@ -476,7 +321,12 @@ class _BytesPerSample:
 
 
 def _bytes_per_sample(
-    parts: ModelParts, layer: Layer, layout: _Layouts, stages: _Stages, policy: PrecisionPolicy, stack: Stack
+    parts: ModelParts,
+    layer: Layer,
+    layout: Layouts,
+    stages: Stages,
+    policy: PrecisionPolicy,
+    stack: Stack,
 ) -> _BytesPerSample:
     framework = framework_memory(stack)
     splits_residual = most(layout.sequence_parallel, float(framework.splits_residual))
@@ -508,7 +358,7 @@ def _bytes_per_sample(
 
 
 def _recomputed(
-    parts: ModelParts, layer: Layer, layout: _Layouts, framework: FrameworkMemory
+    parts: ModelParts, layer: Layer, layout: Layouts, framework: FrameworkMemory
 ) -> tuple[SavedBytes, SavedBytes]:
     """What a mean layer keeps, and what one layer recomputes in its backward pass."""
     whole = layer.saved
@@ -560,7 +410,7 @@ class _LocalElements:
     """Of it, what comes after the layers: its gradient is the first there is."""
 
 
-def _local_elements(parts: ModelParts, layer: Layer, layout: _Layouts, stages: _Stages) -> _LocalElements:
+def _local_elements(parts: ModelParts, layer: Layer, layout: Layouts, stages: Stages) -> _LocalElements:
     """What a stage holds; the first embeds, the last has the head."""
     experts_split, tp = layout.ep * layout.etp, layout.tp
     before, after, layers = stages.first, stages.last, stages.layers
@@ -588,7 +438,7 @@ def _local_elements(parts: ModelParts, layer: Layer, layout: _Layouts, stages: _
 
 def _states(
     local: _LocalElements,
-    layout: _Layouts,
+    layout: Layouts,
     policy: PrecisionPolicy,
     framework: FrameworkMemory,
     optimizer: str,
@@ -630,7 +480,7 @@ def _states(
 
 
 def _update_bytes(
-    local: _LocalElements, layout: _Layouts, framework: FrameworkMemory, *, fused: bool
+    local: _LocalElements, layout: Layouts, framework: FrameworkMemory, *, fused: bool
 ) -> Number:
     """Copies of the optimizer step: one in fp32 where it goes operation by operation, else the stack's."""
     per_param = framework.step_bytes if fused else max(framework.step_bytes, _FP32_BYTES)
@@ -642,7 +492,7 @@ def _update_bytes(
     )
 
 
-def _framework_bytes(layout: _Layouts, cluster: Cluster, year: float, pipeline_communicators: int) -> Number:
+def _framework_bytes(layout: Layouts, cluster: Cluster, year: float, pipeline_communicators: int) -> Number:
     """Context, workspaces, and the buffers of one communicator for every axis in use.
 
     Args:
@@ -684,7 +534,7 @@ def _cast_bytes(local: _LocalElements, policy: PrecisionPolicy, framework: Frame
 
 
 def _bucket_bytes(
-    trained: Number, layout: _Layouts, policy: PrecisionPolicy, framework: FrameworkMemory
+    trained: Number, layout: Layouts, policy: PrecisionPolicy, framework: FrameworkMemory
 ) -> Number:
     """Buffers from which gradients are exchanged: all of them again under DDP, fixed ones in DeepSpeed."""
     sharded = flag_of(layout.zero_stage >= 1)
@@ -696,7 +546,7 @@ def _bucket_bytes(
     return elems * policy.reduce.num_bytes * layout.exchanges
 
 
-def _gathered_bytes(local: _LocalElements, layout: _Layouts, policy: PrecisionPolicy) -> Number:
+def _gathered_bytes(local: _LocalElements, layout: Layouts, policy: PrecisionPolicy) -> Number:
     """Units gathered at once in the type they are used in, with the gradient of one before it is reduced.
 
     Packed weights are gathered packed.

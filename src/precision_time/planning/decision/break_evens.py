@@ -34,7 +34,9 @@ class BreakEven:
 
 
 def break_evens(found: Judged) -> tuple[BreakEven, ...]:
-    """Both axes, where more than one device has a price."""
+    """Both axes, where more than one device has a price; without those that cannot be a choice."""
+    if found.apart.any():
+        found = found.among(~found.apart)
     priced = np.isfinite(found.outcomes.usd)
     devices = found.rows.table["device"][found.outcomes.row]
     if len({*devices[priced].tolist()}) < 2:  # noqa: PLR2004

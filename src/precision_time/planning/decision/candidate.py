@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from ...diagnostics import UNMEASURED_DEVICE
 from ...plain import from_plain
 from ...request.request import Request
 from ...units import format_duration
@@ -56,6 +57,11 @@ class Candidate:
     """Codes of what to know of its time."""
     request: Mapping[str, Any]
     """The fields that `predict_time` takes for it."""
+
+    @property
+    def on_measured_device(self) -> bool:
+        """Whether any measured run is on such a device; else its data sheet alone answers for it."""
+        return UNMEASURED_DEVICE not in self.warnings
 
     @property
     def label(self) -> str:

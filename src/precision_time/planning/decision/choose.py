@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ...arrays import Bools, Floats, Ints
+from ...diagnostics import UNMEASURED_DEVICE
 from .candidate import Candidate, carbon, duration, money
 from .front import pareto_front
 from .limits import Limits
@@ -36,6 +37,8 @@ class Choice:
     runner_up: Candidate | None
     """The best of another device, else of another number of devices; what the reason compares with."""
     reason: str
+    unmeasured: Candidate | None = None
+    """The best on a device without measured runs, where its data sheet would make it the choice."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,16 +90,42 @@ class Judged:
             request=_request(spot.fields, table, row),
         )
 
+    @property
+    def apart(self) -> Bools:
+        """Candidates that cannot be a choice: nobody measured their device, and another's is feasible."""
+        return ~self.measured if (self.feasible & self.measured).any() else np.zeros_like(self.feasible)
+
+    def better(self, aim: str, number: int, than: int) -> bool:
+        """Whether a candidate is better than another by the first figure of an aim."""
+        values = getattr(self.outcomes, _KEYS[aim][0])
+        return bool(values[number] < values[than])
+
+    def among(self, some: Bools) -> Judged:
+        """Some of the candidates."""
+        kept = {name: getattr(self, name)[some] for name in ("feasible", "excess", "front")}
+        return replace(self, outcomes=self.outcomes.take(np.flatnonzero(some)), **kept)
+
     def candidates(self, numbers: Ints | Sequence[int]) -> tuple[Candidate, ...]:
         """Some of them."""
         return tuple(self.candidate(int(number)) for number in numbers)
 
     def order(self, aim: str, among: Bools | None = None) -> Ints:
-        """Numbers from the best to the worst: feasible first, then by how little they miss."""
+        """Numbers from the best to the worst: feasible first, then by how little they miss.
+
+        Of the feasible ones those on devices that nobody measured come last: of hundreds of candidates the
+        best is often the one whose data sheet promises too much.
+        """
         keys = [_ordered(getattr(self.outcomes, name)) for name in reversed(_KEYS[aim])]
         miss = np.where(self.feasible, 0.0, self.excess)
-        found = np.lexsort((*keys, miss))
+        found = np.lexsort((*keys, self.feasible & ~self.measured, miss))
         return found if among is None else found[among[found]]
+
+    @property
+    def measured(self) -> Bools:
+        """Whether any measured run is on the device of each candidate."""
+        told = self.rows.table["warnings"]
+        unmeasured = [UNMEASURED_DEVICE in str(codes or "").split() for codes in told.tolist()]
+        return ~np.array(unmeasured, dtype=bool)[self.outcomes.row]
 
 
 def judged(space: Space, rows: Rows, outcomes: Outcomes, limits: Limits) -> Judged:
@@ -142,11 +171,15 @@ def _choices(found: Judged) -> Iterator[Choice]:
         best = found.candidate(order[0])
         second = _other(found, order)
         next_best = None if second is None else found.candidate(second)
+        promised = order[~found.measured[order]]
         yield Choice(
             aim=aim,
             candidate=best,
             runner_up=next_best,
             reason=_REASONS[aim](best, next_best, len(order), found),
+            unmeasured=found.candidate(promised[0])
+            if len(promised) and found.measured[order[0]] and found.better(aim, promised[0], order[0])
+            else None,
         )
 
 

@@ -14,7 +14,7 @@ from ...arrays import Ints
 from ...render.html import page
 from .candidate import Candidate, carbon, duration, money
 from .choose import Judged
-from .page import front_table
+from .page import beside, doubt, front_table
 from .what_ifs import chance
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ def _heads(plan: Plan) -> str:
     if plan.miss is not None:
         lines = [f"{plan.miss.by}.", *plan.miss.remedies]
         return (
-            '<div class="choice"><b>Nothing keeps the limits; the nearest miss</b>'
+            '<div class="choice"><b>Nothing keeps the limits; the nearest miss'
+            f"{doubt(plan.miss.candidate)}</b>"
             f'<p class="figures">{escape(plan.miss.candidate.label)}</p>'
             f"{''.join(f'<p>{escape(line)}</p>' for line in lines)}</div>"
         )
@@ -87,11 +88,12 @@ def _heads(plan: Plan) -> str:
     for choice in plan.choices:
         best = choice.candidate
         figures = [duration(best.time_s), money(best.usd), carbon(best.carbon_g)]
+        promised = "" if choice.unmeasured is None else f"<p>{escape(beside(choice, choice.unmeasured))}</p>"
         in_time = "" if best.probability is None else f"In time with {chance(best.probability)}. "
         parts.append(
-            f'<div class="choice"><b>{choice.aim}</b><p class="figures">{escape(best.label)}</p>'
+            f'<div class="choice"><b>{choice.aim}{doubt(best)}</b><p class="figures">{escape(best.label)}</p>'
             f"<p>{escape(' · '.join(figures))}</p><p>{escape(best.place)}</p>"
-            f'<p class="soft">{escape(in_time + choice.reason)}</p></div>'
+            f'<p class="soft">{escape(in_time + choice.reason)}</p>{promised}</div>'
         )
     return f'<div class="choices">{"".join(parts)}</div>'
 

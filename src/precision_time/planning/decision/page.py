@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ...predict.page import NO_RUN
 from ...render.blocks import GAP, Block, Text, Tone, warnings
 from ...render.table import Table
 from ...render.terminal import scatter
@@ -13,6 +14,7 @@ from .candidate import Candidate, carbon, duration, money
 from .what_ifs import chance
 
 if TYPE_CHECKING:
+    from .choose import Choice
     from .result import Plan
 
 _MOST_ROWS = 8
@@ -54,9 +56,12 @@ def blocks_of(plan: Plan, *, width: int, why: bool) -> Iterator[Block]:
 
 def notebook_of(plan: Plan) -> Iterator[Block]:
     """The choices in sentences, the front as a table."""
-    head = "; ".join(f"{choice.aim}: {in_one_line(choice.candidate)}" for choice in plan.choices)
+    head = "; ".join(
+        f"{choice.aim}{doubt(choice.candidate)}: {in_one_line(choice.candidate)}" for choice in plan.choices
+    )
     if plan.miss is not None:
-        head = f"Nothing keeps the limits. The nearest miss: {in_one_line(plan.miss.candidate)}"
+        best = plan.miss.candidate
+        head = f"Nothing keeps the limits. The nearest miss{doubt(best)}: {in_one_line(best)}"
     yield from (Text(f"{plan.model}: {head}", Tone.LEAD), front_table(plan, _shown_front(plan)))
 
 
@@ -65,13 +70,32 @@ def _head(plan: Plan) -> Iterator[Text]:
     yield Text(f"{plan.model}, {plan.length}; {limits}", Tone.SOFT)
     for choice in plan.choices:
         best = choice.candidate
-        yield Text(f"{choice.aim.capitalize()}: {in_one_line(best)}", Tone.LEAD)
+        yield Text(f"{choice.aim.capitalize()}{doubt(best)}: {in_one_line(best)}", Tone.LEAD)
         yield Text(f"  {choice.reason}")
+        if choice.unmeasured is not None:
+            yield Text(f"  {beside(choice, choice.unmeasured)}")
     if plan.miss is not None:
         best = plan.miss.candidate
-        yield Text(f"Nothing keeps the limits. The nearest miss: {in_one_line(best)}", Tone.LEAD)
+        yield Text(f"Nothing keeps the limits. The nearest miss{doubt(best)}: {in_one_line(best)}", Tone.LEAD)
         for line in (f"{plan.miss.by}.", *plan.miss.remedies):
             yield Text(f"  {line[0].upper()}{line[1:]}")
+
+
+def doubt(best: Candidate) -> str:
+    """What goes before a superlative that rests on no measured run on such a device; empty otherwise."""
+    return "" if best.on_measured_device else f" by its data sheet alone, {NO_RUN}"
+
+
+def beside(choice: Choice, other: Candidate) -> str:
+    """What a data sheet promises beside a choice that rests on measured runs."""
+    figures = {
+        "cheapest": (other.usd, choice.candidate.usd),
+        "fastest": (other.time_s, choice.candidate.time_s),
+        "greenest": (other.carbon_g, choice.candidate.carbon_g),
+    }
+    new, old = figures[choice.aim]
+    less = f" ({new / old - 1.0:+.0%})" if new is not None and old else ""
+    return f"{choice.aim.capitalize()}{doubt(other)}: {in_one_line(other)}{less}."
 
 
 def in_one_line(best: Candidate) -> str:
@@ -110,7 +134,7 @@ def front_table(plan: Plan, shown: Sequence[Candidate]) -> Table:
     rows = (
         (
             _MARKS[place % len(_MARKS)],
-            f"{each.gpus} x {each.device}",
+            f"{each.gpus} x {each.device}{'' if each.on_measured_device else ' (unmeasured)'}",
             each.precision,
             f"{each.batch_size:g}",
             each.where,

@@ -97,7 +97,7 @@ def _least(found: Judged) -> float:
 
 
 def _least_of(found: Judged, row: int) -> float:
-    own = found.feasible & (found.outcomes.row == row) & np.isfinite(found.outcomes.usd)
+    own = found.feasible & ~found.apart & (found.outcomes.row == row) & np.isfinite(found.outcomes.usd)
     return float(np.min(found.outcomes.usd[own], initial=np.inf))
 
 
@@ -105,12 +105,13 @@ def _bounds(found: Judged, timing: Timing) -> Floats:
     """Dollars of the products of each row at its peak; infinite where those alone are too late."""
     bounds = np.full(len(found.rows), np.inf)
     outcomes, deadline_s = found.outcomes, found.limits.deadline_s
+    usd_per_hour = np.where(found.apart, np.nan, outcomes.usd_per_hour)
     for number, spot in enumerate(found.space.spots):
         least_s = least_seconds(spot, timing)
         if deadline_s is not None and least_s > deadline_s:
             continue
         for row in np.flatnonzero(found.rows.spot == number).tolist():
-            hourly = outcomes.usd_per_hour[(outcomes.row == row) & np.isfinite(outcomes.usd_per_hour)]
+            hourly = usd_per_hour[(outcomes.row == row) & np.isfinite(usd_per_hour)]
             if len(hourly):
                 bounds[row] = hourly.min() * least_s / 3600.0
     return bounds

@@ -1,0 +1,48 @@
+"""A device that nobody measured is never the choice while a measured one keeps the limits."""
+
+from dataclasses import replace
+
+import pytest
+
+DEVICES = ("A100-SXM4-40GB", "H100-SXM5-80GB", "Gaudi3")
+"""Of the last no run is in the corpus."""
+SAID = "no measured run on such a device"
+
+
+@pytest.fixture(scope="module")
+def promised(planned, offered):
+    """A plan in which a data sheet wins by its price."""
+    cheap = replace(offered[0], instance_type="gaudi", device="Gaudi3", usd_per_hour=0.8)
+    return planned(devices=DEVICES, prices=(*offered, cheap))
+
+
+def test_the_choices_rest_on_measured_devices_and_the_promise_stands_beside_them(promised) -> None:
+    cheapest = promised.choice("cheapest")
+    assert all(choice.candidate.on_measured_device for choice in promised.choices)
+    assert cheapest.unmeasured.device == "Gaudi3"
+    assert cheapest.unmeasured.usd < cheapest.candidate.usd
+    best = min(
+        each for each, device in zip(promised.columns()["usd"], promised.columns()["device"], strict=True)
+        if device != "Gaudi3" and each is not None
+    )  # fmt: skip
+    assert cheapest.candidate.usd == pytest.approx(best, rel=1e-12)
+    assert {each.device for even in promised.break_evens for each in even.stretches} <= {*DEVICES[:2]}
+
+
+def test_every_line_that_names_it_best_says_the_doubt(promised) -> None:
+    lines = str(promised).replace("\n", " ").split("  ")
+    [beside] = [line for line in lines if line.strip().startswith("Cheapest by its data sheet alone")]
+    assert SAID in beside
+    assert "Gaudi3 (unmeasured)" in str(promised)
+
+
+def test_alone_it_is_chosen_with_the_doubt(planned) -> None:
+    alone = planned(devices=("Gaudi3",), prices=())
+    assert alone.best.device == "Gaudi3"
+    assert all(choice.unmeasured is None for choice in alone.choices)
+    assert f"Fastest by its data sheet alone, {SAID}: " in " ".join(str(alone).split())
+
+
+def test_where_it_would_not_win_nothing_is_said(planned, offered) -> None:
+    dear = replace(offered[0], instance_type="gaudi", device="Gaudi3", usd_per_hour=8000.0)
+    assert planned(devices=DEVICES, prices=(*offered, dear)).choice("cheapest").unmeasured is None
