@@ -377,7 +377,8 @@ def _run_columns(
         dtype=np.float64,
     )
     samples, stated, tokens, epochs = given[jobs.group].T
-    epoch = np.ceil(samples * (facts.rows_per_sample / facts.samples_per_row) / batch)
+    answers = np.array([job.workload.answers_per_prompt or 1 for job in jobs.shared])[jobs.group]
+    epoch = np.ceil(samples * answers * (facts.rows_per_sample / facts.samples_per_row) / batch)
     steps = np.ceil(tokens / (batch * facts.tokens_per_sample))
     for other in (stated, np.ceil(epochs * epoch)):
         steps = np.where(np.isnan(steps), other, steps)

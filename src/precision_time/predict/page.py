@@ -8,7 +8,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..cost.terms import TERMS
-from ..diagnostics import LAYOUT_CHOSEN, LEFT_OPEN, OWN_PREDICTOR, UNMEASURED_DEVICE, Diagnostic, Severity
+from ..diagnostics import (
+    LAYOUT_CHOSEN,
+    LEFT_OPEN,
+    OWN_PREDICTOR,
+    SAMPLES,
+    UNMEASURED_DEVICE,
+    Diagnostic,
+    Severity,
+)
 from ..render.blocks import GAP, TEXT_WIDTH, Bars, Block, Text, Tone, warnings
 from ..render.table import Table
 from ..units import (
@@ -28,7 +36,7 @@ if TYPE_CHECKING:
 
 _COLORS = {plain_name(term.name): term.color for term in TERMS}
 _SHOWN_ALONE, _SHOWN_EACH, _MOST_RUNS = 5, 2, 5
-_ALWAYS_TOLD = (LAYOUT_CHOSEN, "method", "lengths")
+_ALWAYS_TOLD = (LAYOUT_CHOSEN, "method", SAMPLES, "lengths")
 """Codes of assumptions that say what an answer is the sum of."""
 _MOST_ASSUMPTIONS = 3
 _SMALL_SHARE = 0.005
@@ -51,7 +59,7 @@ def in_one_line(prediction: Prediction) -> str:
     return (
         f"{fits}{prediction.model} on {prediction.gpus} x {prediction.device}, {prediction.precision}, "
         f"batch {prediction.batch_size:g} per device: {format_duration(prediction.step_time_s)} per step "
-        f"({_interval(prediction)}), {_throughput(prediction)}"
+        f"({_interval(prediction)}), {_throughput(prediction)}{_samples(prediction)}"
     )
 
 
@@ -185,9 +193,16 @@ def _answer(prediction: Prediction) -> str:
     mfu = "" if prediction.mfu is None else f", MFU {prediction.mfu:.1%}"
     memory = f"; {used / GIBI:.1f} of {has / GIBI:.1f} GiB per device" if prediction.fits else ""
     return (
-        f"{format_duration(prediction.step_time_s)} ({_interval(prediction)}): {_throughput(prediction)}{mfu}"
+        f"{format_duration(prediction.step_time_s)} ({_interval(prediction)}){_samples(prediction)}: "
+        f"{_throughput(prediction)}{mfu}"
         f"{memory}."
     )
+
+
+def _samples(prediction: Prediction) -> str:
+    """What a sample is, where that was assumed."""
+    said = next((item.text for item in prediction.remarks if item.code == SAMPLES), "")
+    return f", {said.partition(';')[0]}" if said else ""
 
 
 def _length(prediction: Prediction) -> Iterator[str]:

@@ -21,6 +21,7 @@ from ..parallel.layout import AXES, Checkpointing, ContextMethod, PipelineSchedu
 from ..workload.graph import OpClass, OpGraph
 from ..workload.resolve import load_workload
 from ..workload.workload import Workload
+from .datasets import unreadable
 from .schema import RequestFields
 
 _CODE = (".py", ".onnx", ".pt2", ".json")
@@ -72,6 +73,8 @@ def of_model(request: RequestFields, workload: Workload) -> Iterator[_Remark]:
             fits = "" if has is None else f" Its {other} is {has}: {other}= would apply."
             what = "sequences of another length" if field == "seq_len" else "images of another size"
             yield _Remark(field, f"{name} takes no {what}.{fits} To fix: leave it out.")
+    if request.dataset is not None and (why := unreadable(request.dataset, workload)):
+        yield _Remark("dataset", why)
     if request.unpadded_sequences and graph.seq_len is None:
         yield _Remark("unpadded_sequences", f"{name} takes no sequences. To fix: leave it out.")
     if request.example_inputs is not None and _is_known(request.model):

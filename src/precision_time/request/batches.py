@@ -18,6 +18,7 @@ from ..cost.memory import memory_of, total_bytes
 from ..diagnostics import LAYOUT_CHOSEN, Diagnostics
 from ..errors import PrecisionTimeError
 from .batch import is_open, sharded_if_needed, with_batch
+from .dataset_rows import with_dataset_rows
 from .request import Request
 from .resolve import completed, job_without_batch
 
@@ -46,6 +47,7 @@ def jobs_at_batches(
     found = Diagnostics()
     try:
         job = job_without_batch(request, found, named_only=named_only)
+        request = with_dataset_rows(request, job, found)
         return _Batches(request, name, np.asarray(values, dtype=np.float64), job, found, named_only).split()
     except PrecisionTimeError as error:  # of what all of them share
         return Jobs.together([]), np.zeros(0, dtype=np.intp), dict.fromkeys(range(len(values)), error)

@@ -95,6 +95,40 @@ def known_dataset(name: str) -> DatasetFacts | None:
     return None
 
 
+def modality_of_dataset(name: str) -> str:
+    """What the samples of a known data set are: image, text, audio ...; empty where that is not known.
+
+    >>> modality_of_dataset("cifar10"), modality_of_dataset("gsm8k"), modality_of_dataset("synthetic")
+    ('image', 'text', '')
+    """
+    known = dataset_table().get(normalize(name))
+    if known is not None and known.modality:
+        return known.modality
+    facts = known_dataset(name)
+    if facts is not None and facts.modality:
+        return facts.modality
+    kind = None if known is None else dataset_types().get(type_of(known.name, ""))
+    return "" if kind is None else kind.modality
+
+
+def unreadable(name: str, workload: Workload) -> str:
+    """Why a model cannot be trained on a data set, and on which it can; empty where nothing says so.
+
+    Args:
+        name: Of the data set; one that is not known is taken as it is.
+        workload: Of the model; one that reads images and text is asked nothing.
+    """
+    modality, reads = modality_of_dataset(name), _file()["reads"].get(workload.family)
+    several = workload.graph.image_size is not None and workload.graph.seq_len is not None
+    if not modality or reads is None or modality in reads or several:
+        return ""
+    fitting = (kind.example.name for kind in dataset_types().values() if kind.modality == reads[0])
+    return (
+        f"{workload.name} is trained on {' or '.join(reads)}, and the samples of {name} are {modality}. To "
+        f"fix: a data set of {reads[0]}, such as {' or '.join(dict.fromkeys(fitting))}, or leave it out."
+    )
+
+
 def known_dataset_names() -> tuple[str, ...]:
     """Names of the datasets whose facts ship."""
     return tuple(facts.name for facts in _facts().values())

@@ -155,7 +155,10 @@ def _reference(workload: Workload, request: RequestFields, load: Load) -> OpGrap
     if isinstance(model, str) and adapter_in_name(model):
         model = model[: -len(suffix)]
     sizes = {name: value for name, value in request.sizes.items() if name not in ADAPTER_SIZES}
-    base = load(model=model, adapter=None, lora_rank=None, lora_targets=None, freeze=None, sizes=sizes)
+    length = workload.graph.seq_len
+    base = load(
+        model=model, seq_len=length, adapter=None, lora_rank=None, lora_targets=None, freeze=None, sizes=sizes
+    )
     if base.adapter:
         return without_training(workload.graph)
     return without_training(with_adapter(base.graph, Adapter(kind=workload.adapter, targets=())))

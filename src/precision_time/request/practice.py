@@ -597,6 +597,47 @@ def _bound(weights: Sequence[float], most: int) -> float:
     return ranked[-1]
 
 
+@memo(64)
+def usual_rows(family: str, method: str, stack: str | None) -> Mapping[str, Any]:
+    """The longest row and whether samples share it, as most do for a method; whatever the device.
+
+    Args:
+        family: As `Question` has it, like the method.
+        method: full, lora, qlora ...
+        stack: Name of a stack, whose users alone are asked where any of them was counted.
+    """
+    factors: Mapping[str, float] = _classes()["likeness"]
+    profile = None if stack is None else get_stack_profile(stack)
+    names = () if profile is None else (profile.name, profile.kind)
+    own: dict[tuple[tuple[str, Any], ...], float] = defaultdict(float)
+    every: dict[tuple[tuple[str, Any], ...], float] = defaultdict(float)
+    asked = {"family": family, "method": method}
+    for (point, of_stack), votes in shipped_votes().settings.items():
+        if point != "length":
+            continue
+        for vote in votes:
+            if not {"seq_len", "packing"} <= vote.fields.keys():
+                continue
+            other = [name for name, value in asked.items() if value not in vote.classes.get(name, (value,))]
+            weight = vote.votes * math.prod(factors[name] for name in other)
+            key = tuple(sorted(vote.fields.items()))
+            every[key] += weight
+            if of_stack in names:
+                own[key] += weight
+    ranked = sorted((own or every).items(), key=lambda each: (each[1], repr(each[0])))
+    return dict(ranked[-1][0])
+
+
+def lengths_of_dataset(dataset: str) -> Mapping[str, Any]:
+    """What lengths.toml says of a data set in any usual spelling, with its `name`; empty where nothing.
+
+    >>> lengths_of_dataset("tatsu-lab/alpaca")["mean_tokens"]
+    125
+    """
+    name = _known_lengths(dataset)
+    return {**_lengths_table()[name], "name": name} if name else {}
+
+
 def _known_lengths(dataset: str) -> str:
     """The name in lengths.toml of a data set in any usual spelling; empty where it is not there."""
     known = dataset_table().get(normalize(dataset))

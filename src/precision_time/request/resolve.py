@@ -23,7 +23,7 @@ from ..cost.stacks import (
     usual_profile,
 )
 from ..diagnostics import Diagnostics
-from ..errors import CaptureError, ConfigError, UnknownNameError
+from ..errors import CaptureError, ConfigError, UnknownNameError, shown
 from ..hardware.catalog import devices_in_name, get_cluster, load_custom
 from ..hardware.custom import hardware_beside, tables_text
 from ..hardware.device import Cluster, Device
@@ -39,6 +39,8 @@ from ..workload.workload import Workload
 from .applies import check_applies
 from .batch import held_weights, tokens_per_sample, with_batch
 from .captured import capture_by_name, captured, captured_workload, sizes_with_a_field
+from .dataset_files import file_of, is_file
+from .dataset_rows import rows_of_dataset, with_dataset_rows
 from .layout import layout_of, layout_remarks
 from .lengths import with_lengths
 from .method import check_group, say_method, with_method
@@ -72,6 +74,7 @@ def job_of_request(
     """
     found = Diagnostics()
     job = job_without_batch(request, found, named_only=named_only, workload=workload)
+    request = with_dataset_rows(request, job, found)
     return completed(with_batch(job, request, found), request, found, named_only=named_only)
 
 
@@ -126,8 +129,25 @@ def completed(job: Job, request: RequestFields, found: Diagnostics, *, named_onl
 def workload_of(request: RequestFields, *, named_only: bool = False) -> Workload:
     """The workload of a known name, of a configuration or of a model captured now, as it is trained."""
     adapter, said = stated_adapter(request)
-    workload = _model_of(request, adapter, named_only=named_only)
-    workload = with_frozen_parts(workload, request, adapter, said)
+    own = is_file(request.dataset)
+    if own and named_only:
+        raise ConfigError(
+            f"dataset={shown(str(request.dataset))} is a file. The rule: only names are looked up here. To "
+            "fix: samples= and mean_seq_len=."
+        )
+
+    def made(request: RequestFields) -> Workload:
+        workload = _model_of(request, adapter, named_only=named_only)
+        workload = with_frozen_parts(workload, request, adapter, said)
+        if own:
+            read = file_of(str(request.dataset))
+            workload = replace(workload, dataset=read.name, dataset_samples=read.samples)
+        return workload
+
+    workload = made(request)
+    rows = rows_of_dataset(request, workload)
+    if rows is not None and rows.seq_len != workload.graph.seq_len:
+        workload = made(request.changed(seq_len=rows.seq_len))
 
     def load(**changes: Any) -> Workload:
         plain = {
@@ -149,7 +169,7 @@ def _model_of(request: RequestFields, adapter: Adapter | None, *, named_only: bo
         "image_size": request.image_size,
         "sizes": {**request.sizes, **sizes_with_a_field(request)} or None,
         "task": request.task,
-        "dataset": request.dataset,
+        "dataset": None if is_file(request.dataset) else request.dataset,
         "optimizer": request.optimizer,
         "strict": True,
         "adapter": adapter,

@@ -356,9 +356,12 @@ class RequestFields(Fields):
         BatchTokens | None,
         Option(help="The same in tokens, such as 4M (2^22): the nearest whole number of samples."),
     ] = None
-    seq_len: Annotated[Count | None, Option(help="Tokens per sample; 8k is 8192.", default="the model's")] = (
-        None
-    )
+    seq_len: Annotated[
+        Count | None,
+        Option(
+            help="Tokens per sample; 8k is 8192.", default="that of --dataset in fine-tunes, else the model's"
+        ),
+    ] = None
     image_size: Annotated[
         Count | None, Option(help="Side of the images [pixels].", default="the model's")
     ] = None
@@ -439,7 +442,11 @@ class RequestFields(Fields):
     group_size: Annotated[Count | None, Option(help="Answers per prompt in grpo.", default="8")] = None
     dataset: Annotated[
         str | None,
-        Option(help="imagenet, squad1.1, coco2017 ...", default="the model's usual one", complete="dataset"),
+        Option(
+            help="imagenet, alpaca, gsm8k ... or a file of yours (.jsonl, .json, .csv).",
+            default="the model's usual one",
+            complete="dataset",
+        ),
     ] = None
     samples: Annotated[
         LongCount | None,

@@ -45,6 +45,12 @@ class Workload:
     """What of the model could not be seen, in words."""
 
     @property
+    def answers_per_prompt(self) -> int | None:
+        """Samples of a batch that one sample of the dataset makes where answers are generated; else None."""
+        generation = None if self.method is None else self.method.generation
+        return None if generation is None else generation.answers_per_prompt
+
+    @property
     def rows_per_sample(self) -> int:
         """Sequences that one sample of the batch is: two where answers are compared."""
         return self.method.rows_per_sample if self.method is not None else 1

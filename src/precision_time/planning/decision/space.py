@@ -13,12 +13,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...cost.constants import constants
-from ...errors import ConfigError, UnknownNameError
+from ...errors import ConfigError, PrecisionTimeError, UnknownNameError
 from ...hardware.catalog import Custom, NodeType, get_node_type
 from ...io import packaged_toml
 from ...parallel.space import powers_of_two
 from ...precision.support import natural_precision
 from ...request.batch import tokens_per_sample
+from ...request.request import Request
 from ...request.schema import GLOBAL_BATCHES
 from ...workload.workload import Workload
 from ..money.offer import Market, Offer
@@ -172,7 +173,7 @@ def space_of(
         fed: Samples are prepared by the cores of the hosts, so that these count.
     """
     found = _offers_of(wanted)
-    batch, notes = _batch(axes, workload)
+    batch, notes = _predicted_batch(axes, wanted, workload) or _batch(axes, workload)
     merged: dict[Any, Spot] = {}
     unpriced = []
     for device in wanted.devices:
@@ -377,6 +378,29 @@ def near_batch(batch: int, gpus: int) -> int:
     """
     near = max(round(batch / gpus), 1) * gpus
     return near if abs(near - batch) <= _NEAR_SHARE * batch else batch
+
+
+def _predicted_batch(
+    axes: Mapping[str, Sequence[Any]], wanted: Wanted, workload: Workload
+) -> tuple[int | None, list[str]] | None:
+    """The batch that `predict` takes where one device and one number compete; else None."""
+    if len(wanted.devices) != 1 or len(wanted.gpus) != 1 or wanted.own.devices:
+        return None
+    if any(axes.get(name) for name in (*GLOBAL_BATCHES, "batch_size")):
+        return None
+    asked = {name: values[0] for name, values in axes.items()}
+    try:
+        job = Request.of({**asked, "device": wanted.devices[0], "gpus": wanted.gpus[0]}).resolve()
+    except PrecisionTimeError:
+        return None
+    samples = job.layout.global_batch_size / job.workload.rows_per_sample
+    if samples != int(samples):
+        return None
+    each = samples / wanted.gpus[0]
+    return int(samples), [
+        f"Global batch not given: {samples:,.0f} samples per step ({each:g} per device), as `predict` takes "
+        "it for this device and number."
+    ]
 
 
 def _batch(axes: Mapping[str, Sequence[Any]], workload: Workload) -> tuple[int | None, list[str]]:

@@ -23,6 +23,7 @@ from ...predict.answer import model_flops_utilization
 from ...predict.streaming import sweep_tables
 from ...predict.sweep import Table
 from ...request.batch import says_no_layout, tokens_per_sample
+from ...request.dataset_rows import rows_of_dataset
 from ...request.grid import grid_of_requests
 from ...request.request import Request
 from ...request.resolve import job_without_batch
@@ -196,6 +197,8 @@ def _sample_seconds(spot: Spot, timing: Timing) -> Iterator[float]:
 def run_samples(request: Request, workload: Workload) -> float | None:
     """Samples of the run where they do not depend on the candidate; None where they do, or are not known."""
     if workload.rows_per_sample != 1 or workload.samples_per_row != 1.0:
+        return None
+    if rows_of_dataset(request, workload) is not None or workload.answers_per_prompt is not None:
         return None
     tokens, of_epoch = tokens_per_sample(workload), request.samples or workload.dataset_samples
     if request.tokens is not None and tokens:

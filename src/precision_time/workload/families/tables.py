@@ -36,6 +36,8 @@ class Dataset:
     samples: int | None
     tokens: int | None
     source: str
+    modality: str = ""
+    """image, text, audio ... where its type does not say it (request/data/dataset_types.toml)."""
 
 
 _FACTS = frozenset(
@@ -138,7 +140,13 @@ def dataset_table() -> Mapping[str, Dataset]:
     """Datasets by normalized name, other spellings included."""
     table: dict[str, Dataset] = {}
     for name, row in read_toml("datasets.toml")["datasets"].items():
-        entry = Dataset(name=name, samples=row.get("samples"), tokens=row.get("tokens"), source=row["source"])
+        entry = Dataset(
+            name=name,
+            samples=row.get("samples"),
+            tokens=row.get("tokens"),
+            source=row["source"],
+            modality=row.get("modality", ""),
+        )
         for spelling in (name, *row.get("aliases", ())):
             table[normalize(spelling)] = entry
     return table
