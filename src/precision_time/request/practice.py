@@ -606,7 +606,7 @@ def usual_rows(family: str, method: str, stack: str | None) -> Mapping[str, Any]
         method: full, lora, qlora ...
         stack: Name of a stack, whose users alone are asked where any of them was counted.
     """
-    factors: Mapping[str, float] = _classes()["likeness"]
+    factors: Mapping[str, float] = classes_table()["likeness"]
     profile = None if stack is None else get_stack_profile(stack)
     names = () if profile is None else (profile.name, profile.kind)
     own: dict[tuple[tuple[str, Any], ...], float] = defaultdict(float)
