@@ -1,6 +1,7 @@
 """The samples of a run: lengths by data set, files counted, prompts and answers, misfits refused."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -144,3 +145,10 @@ def test_a_service_and_data_name_no_files(tmp_path: Path) -> None:
 def test_data_that_a_model_cannot_read_is_refused_with_what_it_can(model: str, dataset: str) -> None:
     with pytest.raises(ConfigError, match="To fix: a data set of"):
         Request.of({"model": model, "dataset": dataset, "device": "A100", "batch_size": 1}).resolve()
+
+
+def test_a_pipe_is_no_data_set(tmp_path: Path) -> None:
+    pipe = tmp_path / "never.jsonl"
+    os.mkfifo(pipe)
+    with pytest.raises(ConfigError, match=r"never\.jsonl cannot be read.*To fix"):
+        file_of(str(pipe))

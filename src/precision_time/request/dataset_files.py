@@ -14,6 +14,7 @@ from typing import Any
 from ..barrier import check_may_read
 from ..cache import memo
 from ..errors import ConfigError, shown
+from ..io import MOST_INPUT_BYTES, open_input_text
 
 CHARACTERS_PER_TOKEN = 4.0
 """Of English text and code, roughly, whatever the tokenizer."""
@@ -85,7 +86,8 @@ def _read(path: Path, changed_ns: int, size: int) -> DatasetFile:
 
 def _rows(path: Path) -> Iterator[Any]:
     kind = path.suffix.lower()
-    with path.open(encoding="utf-8-sig", newline="") as lines:
+    most = MOST_INPUT_BYTES if kind == ".json" else None  # the others are read line by line
+    with open_input_text(path, encoding="utf-8-sig", newline="", most_bytes=most) as lines:
         if kind in (".csv", ".tsv"):
             csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
             table = csv.reader(lines, delimiter="\t" if kind == ".tsv" else ",")
