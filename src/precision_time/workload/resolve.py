@@ -262,7 +262,7 @@ def _from_sizes(model: str, name: str, sizes: Mapping[str, Any]) -> ModelEntry |
     arch = preset_of(name)
     if {"hidden", "layers", "heads"} <= sizes.keys() or (arch and {"hidden", "layers"} <= sizes.keys()):
         return _generic_decoder(model, arch or ("llama" if sizes.get("kv_heads") else "megatron"), {})
-    if arch and "params" in sizes:
+    if arch and "params" in sizes and "experts" not in sizes:
         entry = _generic_decoder(model, arch, {})
         return replace(entry, facts={**entry.facts, "target_params": float(sizes["params"])})
     return None
