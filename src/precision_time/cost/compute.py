@@ -275,7 +275,7 @@ def longer_of(one_s: Floats, other_s: Number) -> Floats:
     longer one, where they are equal; it never falls with either.
 
     Accuracy: powers of 2 and 3 leave less spread in steps of one device than higher ones and the plain
-    maximum (scripts/calibrate_host.py).
+    maximum (data/calibrate_host.py).
     """
     other = np.asarray(other_s)
     both: Floats = np.cbrt(one_s * one_s * one_s + other * other * other)  # powers depend on the row count

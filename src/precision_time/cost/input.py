@@ -1,6 +1,6 @@
 """What feeding a step costs the host: seconds in which its cores prepare the samples of a step.
 
-Figures and their sources: `data/input.toml`, fitted by scripts/calibrate_host.py.
+Figures and their sources: `data/input.toml`, fitted by data/calibrate_host.py.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ The answer is the median of the mixture, which has the least expected log error,
 share asked for. A request that leaves nothing open has one scenario: itself.
 
 In a mixture of several, each is wider than alone, by a factor that was fitted to questions of measured runs
-whose publisher had no vote (`scripts/questions.py`, `data/scenarios.toml`): practice is more than what was
-counted.
+whose publisher had no vote (`packages/papers/studies/questions.py`, `data/scenarios.toml`): practice is more
+than what was counted.
 """
 
 from __future__ import annotations

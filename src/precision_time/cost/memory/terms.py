@@ -116,7 +116,7 @@ def memory_of(group: Jobs) -> dict[str, Number]:
 
     Assumes: layers are equal; of the stages in the middle the one with most layers, nearest to the first,
     is the fullest.
-    Accuracy: scripts/memory_accuracy.py.
+    Accuracy: data/memory_accuracy.py.
     """
     if len(group) > 1:
         return _memory_of(group)

@@ -1,7 +1,7 @@
 """What the embedding of PredictDDL's architectures is worth: beside sums, by hypernetwork, across datasets.
 
-`scripts/embedding_study.py` keeps what the studies measure in docs/reference/embedding.json, and
-`embedding_sections` makes tables of that.
+`packages/papers/studies/embedding_study.py` keeps what the studies measure in
+docs/reference/embedding.json, and `embedding_sections` makes tables of that.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from ..pricing import Progress, silent
 SETTINGS = replace(QUICK, kinds=("svr",), targets=("log",), most_rows=1000)
 """The regressor that wins nearly always; its settings are chosen inside each training part."""
 RESULT = Path(__file__).resolve().parents[6] / "docs" / "reference" / "embedding.json"
-"""Written by `scripts/embedding_study.py`."""
+"""Written by `packages/papers/studies/embedding_study.py`."""
 THREE = SIZE_COLUMNS[:3]
 ROWS: Mapping[str, tuple[str, Callable[[Measurement], bool]]] = {
     "torchvision": (
@@ -337,7 +337,7 @@ def reuse_study(
 
 
 def embedding_sections() -> tuple[Section, ...]:
-    """Tables of what `scripts/embedding_study.py` measured, read from docs/reference/embedding.json."""
+    """Tables of what the study measured, read from docs/reference/embedding.json."""
     study = json.loads(RESULT.read_text(encoding="utf-8"))
     how = f"Written by `{study['card']['command']}` on {study['card']['created']} and quoted from there."
     made = {"unseen": _unseen_section, "ghns": _ghn_section, "reuse": _reuse_section}

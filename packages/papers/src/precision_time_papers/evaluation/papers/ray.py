@@ -137,7 +137,7 @@ def sections(
         executor: Computes the studies.
         seeds: Kept for the contract: splits are by values of a column, and nothing else is drawn.
         campaigns: Stored campaigns; those that are not there are left out, and the text says so.
-        public: Summary of the study on public data, by scripts/ray_models.py; left out if it is not there.
+        public: Summary of the study on public data by ray_models.py; left out if it is not there.
     """
     del seeds
     stored = [campaign for campaign in campaigns if campaign.path.exists()]
@@ -161,7 +161,7 @@ def sections(
             told.append(verdict(words, [item["mean"] for item in asked]))
     else:
         told.append(
-            "The study on public data is not stored here: `python scripts/ray_models.py --only public`."
+            "Public data are not stored: `python packages/papers/studies/ray_models.py --only public`."
         )
     return (
         Section(

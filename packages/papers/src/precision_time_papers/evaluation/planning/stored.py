@@ -64,7 +64,7 @@ def read(path: Path) -> tuple[tuple[Measurement, ...], Mapping[str, Floats]]:
     Raises:
         ConfigError: If there are none, or they are of another corpus.
     """
-    way_out = "To fix: run `python scripts/planning_accuracy.py --fit`."
+    way_out = "To fix: run `python packages/papers/studies/planning_accuracy.py --fit`."
     if not path.exists():
         raise ConfigError(f"{path.name}: no predictions are kept there. {way_out}")
     with np.load(path, allow_pickle=False) as file:

@@ -46,7 +46,7 @@ class Workload:
 
 
 def trace_rows() -> list[dict[str, str]]:
-    """The jobs of all traces (scripts/queue_traces.py)."""
+    """The jobs of all traces (packages/papers/studies/queue_traces.py)."""
     text = files(__package__).joinpath("data/traces.csv").read_text(encoding="utf-8")
     return list(csv.DictReader(io.StringIO(text)))
 
