@@ -3,7 +3,7 @@
     python train_predictddl.py                    # every dataset type with enough runs
     python train_predictddl.py imagenet cifar     # some
     python train_predictddl.py --missing          # only variants that a shipped predictor lacks
-    python train_predictddl.py --show             # the table in docs/devdocs/007-predictddl.md
+    python train_predictddl.py --show             # the table in docs/devdocs/papers.md
     python train_predictddl.py --nested           # the same, all choices made inside training parts
 
 Takes minutes; the priced corpus is kept in the cache folder. What ships must be trained again whenever the

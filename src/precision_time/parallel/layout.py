@@ -11,7 +11,7 @@ _COUNTS = ("dp", "tp", "pp", "cp", "ep", "virtual_pp", "num_micro_batches")
 _STAGES = (0, 1, 2, 3)
 EQUAL_WITHIN = 0.041
 """Relative difference of step times that says nothing: repeats of a measured configuration differ by as much
-(docs/devdocs/013-request.md)."""
+(docs/devdocs/architecture.md)."""
 AXES = ("tp", "cp", "dp", "pp")
 """Axes whose degrees multiply to the world size, innermost first by default (Megatron's order)."""
 
