@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..graph import Node, OpGraph
+from ..workload.graph import Node, OpGraph
 
 _LONGEST_BLOCK = 1500
 

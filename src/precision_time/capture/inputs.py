@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...errors import ConfigError, nearest_names, shown
+from ..errors import ConfigError, nearest_names, shown
 
 BATCH = "B"
 _SPEC = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)\s*:)?\s*(?P<dtype>\w+)\s*\[(?P<sizes>[^\]]*)\]")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from ..graph import OpClass
+from ..workload.graph import OpClass
 from .values import ValueTable
 
 
