@@ -362,17 +362,24 @@ def packaged_toml(package: str, name: str) -> Mapping[str, Any]:
     file, and are taken from there while it holds; without that file the TOML is read.
     """
     content = files(package).joinpath(name).read_bytes()
-    checksum, tables = _compiled().get(f"{package}/{name}", (None, ""))
-    found: Mapping[str, Any] = json.loads(tables) if checksum == zlib.crc32(content) else _parsed(content)
+    checksum, tables = _compiled().get(f"{package}/{name}", (None, None))
+    if tables is None or checksum != zlib.crc32(content):
+        return _parsed(content)
+    import msgspec  # not at the top: what builds the package has the standard library alone
+
+    found: Mapping[str, Any] = msgspec.json.decode(tables)
     return found
 
 
 @data
-def _compiled() -> Mapping[str, tuple[int, str]]:
-    """By package and name: checksum of a TOML file, and its tables as JSON."""
+def _compiled() -> Mapping[str, tuple[int, Any]]:
+    """By package and name: checksum of a TOML file, and its tables as JSON that is not read yet."""
+    import msgspec
+
     path = Path(__file__).parent / COMPILED
-    found: Mapping[str, tuple[int, str]] = json.loads(path.read_bytes()) if path.is_file() else {}
-    return found
+    if not path.is_file():
+        return {}
+    return msgspec.json.decode(path.read_bytes(), type=dict[str, tuple[int, msgspec.Raw]])
 
 
 def compiled(folder: Path) -> str:
@@ -380,13 +387,13 @@ def compiled(folder: Path) -> str:
     tables = {}
     for path in sorted(folder.rglob("*.toml")):
         content = path.read_bytes()
-        package = path.parent.parent if path.parent.name == "data" else path.parent
+        package = next((each.parent for each in path.parents if each.name == "data"), path.parent)
         name = f"{'.'.join(package.relative_to(folder.parent).parts)}/{path.relative_to(package).as_posix()}"
         parsed = _parsed(content)
         text = json.dumps(parsed, ensure_ascii=False, separators=(",", ":"), default=str)
         if json.loads(text) == parsed:
-            tables[name] = (zlib.crc32(content), text)
-    return json.dumps(tables, ensure_ascii=False, indent=0) + "\n"
+            tables[name] = f"[{zlib.crc32(content)},{text}]"
+    return "{" + ",\n".join(f"{json.dumps(name)}:{table}" for name, table in tables.items()) + "}\n"
 
 
 def _parsed(content: bytes) -> dict[str, Any]:
