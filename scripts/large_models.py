@@ -20,8 +20,8 @@ from held_out_sources import Floats, HeldOutSource, corpus_table, hold_out
 from pages import write_page
 from precision_time import __version__
 from precision_time.corpus.measurement import Measurement
+from precision_time.learn.measured import MeasuredTable
 from precision_time.learn.metrics import errors_percent, summarize
-from precision_time.learn.table import MeasuredTable
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "large-models.md"
 MLPERF = "mlperf"

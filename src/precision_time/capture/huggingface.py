@@ -13,7 +13,7 @@ import importlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,6 +22,7 @@ from unittest import mock
 import torch
 
 from ..errors import CaptureError, PrecisionTimeError, UnknownNameError, import_failure, shown
+from ..records import dataclass
 from ..workload.families.tables import read_toml
 from ..workload.graph import OpGraph
 from ..workload.hf_config import is_absent_hub_id, read_config

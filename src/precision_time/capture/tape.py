@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 
 from ..cache import data
 from ..io import packaged_toml
+from ..records import dataclass
 from ..workload.builder import MASK_ELEMS
 from ..workload.graph import Node, OpClass
 from . import products

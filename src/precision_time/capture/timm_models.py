@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 
 from ..errors import CaptureError, UnknownNameError, import_failure
 from ..io import packaged_toml
+from ..records import dataclass
 from ..workload.graph import OpGraph
 from .recorder import record
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..cache import memo
 from ..errors import ConfigError, PrecisionTimeError, shown
 from ..forks import cached_property
+from ..records import dataclass
 
 if TYPE_CHECKING:
     from ..planning.decision.result import Plan

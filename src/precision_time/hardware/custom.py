@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from ..barrier import check_may_read
 from ..cache import memo
 from ..errors import CatalogError
 from ..io import read_input, write_atomically
+from ..records import dataclass
 from ..units import GIGA
 from .device import Device, Fabric, Link
 from .device_table import canonical_device, folded, get_device

@@ -7,7 +7,6 @@ import json
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from ..barrier import check_may_read
 from ..cache import memo
 from ..errors import ConfigError, shown
 from ..io import MOST_INPUT_BYTES, open_input_text
+from ..records import dataclass
 
 CHARACTERS_PER_TOKEN = 4.0
 """Of English text and code, roughly, whatever the tokenizer."""

@@ -14,7 +14,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..cache import memo
@@ -24,6 +24,7 @@ from ..errors import ConfigError
 from ..hardware.device import Cluster, Device
 from ..precision.catalog import get_policy, parse_precision
 from ..precision.support import check_support, on_device
+from ..records import dataclass
 from ..workload.families.tables import dataset_table, normalize
 from ..workload.graph import OpClass
 from ..workload.workload import Workload
