@@ -118,7 +118,7 @@ def test_wrong_arguments_have_the_same_error(name: str, args: tuple[Any, ...], n
 
 
 def test_equal_values_have_one_hash_and_signatures_agree() -> None:
-    for name in OURS:
+    for name, theirs in THEIRS.items():
         assert inspect.signature(OURS[name]).parameters.keys() == inspect.signature(theirs).parameters.keys()
     one, two = (OURS["Positional"](1, 2) for _ in range(2))
     with pytest.raises(TypeError):
