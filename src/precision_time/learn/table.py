@@ -212,16 +212,14 @@ def priced_group(group: Jobs) -> tuple[StepCosts, JobTable]:
     [job] = group.shared
     every = Jobs.at(job, sizes, counts)
     costs = price(every)
+    # The features of fp16 are those of bf16 where a device multiplies both at one rate: loss scaling and
+    # casts are priced, and trees have no more to say of them.
     proxy = proxy_of(job)
+    if (precision := as_bf16(proxy.precision, proxy.cluster.device)) != proxy.precision:
+        proxy = replace(proxy, precision=precision)
     learned, known = every, costs
     if proxy is not job:
         learned = Jobs.at(proxy, sizes, counts)
-        known = price(learned)
-    # The features of fp16 are those of bf16 where a device multiplies both at one rate: loss scaling and
-    # casts are priced, and trees have no more to say of them.
-    precision = as_bf16(learned.precision, learned.cluster.device)
-    if precision != learned.precision:
-        learned = Jobs.at(replace(learned.shared[0], precision=precision), sizes, counts)
         known = price(learned)
     names, features = group_features(learned, known)
     step_s, compute_s = costs.step_time_s, costs.compute_s

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ..cache import memo
+from ..cache import data, memo
 from ..cost.constants import constants
 from ..cost.stacks import StackProfile, get_stack_profile, usual_profile
 from ..errors import ConfigError
@@ -641,16 +641,15 @@ def lengths_of_dataset(dataset: str) -> Mapping[str, Any]:
 
 def _known_lengths(dataset: str) -> str:
     """The name in lengths.toml of a data set in any usual spelling; empty where it is not there."""
-    known = dataset_table().get(normalize(dataset))
-    said = {normalize(dataset), "" if known is None else normalize(known.name)}
-    return next(
-        (
-            name
-            for name, row in _lengths_table().items()
-            if said & set(map(normalize, (name, *row.get("aliases", ()))))
-        ),
-        "",
-    )
+    known, named = dataset_table().get(spelling := normalize(dataset)), _length_names()
+    return named.get(spelling) or named.get("" if known is None else normalize(known.name), "")
+
+
+@data
+def _length_names() -> Mapping[str, str]:
+    """Names in lengths.toml by all their spellings."""
+    rows = _lengths_table().items()
+    return {normalize(each): name for name, row in rows for each in (name, *row.get("aliases", ()))}
 
 
 def _lengths_table() -> Mapping[str, Any]:
