@@ -9,15 +9,16 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
-from .cache import data
+from .cache import data, memo
 from .errors import ConfigError, OutputError
 
+_Read = TypeVar("_Read")
 HOME_VARIABLE = "PRECISION_TIME_HOME"
 COMPILED = "tables.json"
 """The shipped TOML files once more, as JSON; written when the package is installed (`hatch_build.py`)."""
@@ -351,6 +352,27 @@ def _user_folder(macos: str, variable: str, usual: str) -> Path:
     else:
         base = Path(os.environ.get(variable, Path.home() / usual))
     return base / "precision-time"
+
+
+def once_per_file(read: Callable[..., _Read], path: Path, *more: Hashable) -> _Read:
+    """What a function reads of a user's file: again once the file was changed.
+
+    Args:
+        read: Called with the path and `more`.
+        path: The file.
+        more: What else the result depends on.
+
+    Raises:
+        OSError: If there is no such file.
+    """
+    found = path.stat()
+    result: _Read = _of_file(read, path, os.path.abspath(path), (found.st_mtime_ns, found.st_size), *more)
+    return result
+
+
+@memo(32)
+def _of_file(read: Callable[..., Any], path: Path, _place: str, _stamp: tuple[int, int], *more: Any) -> Any:
+    return read(path, *more)
 
 
 def packaged(package: str, name: str) -> Path:

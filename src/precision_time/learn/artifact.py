@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from .. import __version__
 from ..array_file import mapped, packed, unpacked
-from ..cache import data, memo
+from ..cache import data
 from ..corpus.measurement import Measurement
 from ..cost.stacks import Stack
 from ..errors import NotFittedError
-from ..io import packaged, read_input, read_input_bytes, write_atomically
+from ..io import once_per_file, packaged, read_input, read_input_bytes, write_atomically
 from ..records import dataclass
 from .intervals import IntervalModel
 from .novelty import RunIndex, TrainingSet
@@ -140,15 +140,13 @@ def chosen_predictor(folder: Path | str | None) -> TrainedPredictor:
     if not named:
         return shipped_predictor()
     try:
-        changed_ns = (Path(named) / _CARD).stat().st_mtime_ns
+        return once_per_file(_of_card, Path(named) / _CARD)
     except OSError:
-        changed_ns = 0  # missing: `load_predictor` says so
-    return _kept(Path(named), Path.cwd(), changed_ns)
+        return load_predictor(Path(named))  # which says what is missing
 
 
-@memo(4)
-def _kept(folder: Path, *_: Any) -> TrainedPredictor:
-    return load_predictor(folder)
+def _of_card(card: Path) -> TrainedPredictor:
+    return load_predictor(card.parent)
 
 
 @data
