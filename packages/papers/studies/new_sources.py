@@ -21,7 +21,7 @@ from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
 from precision_time.cost.stacks import get_stack_profile, stack_names
 from precision_time.errors import PrecisionTimeError
-from precision_time.learn.table import measured_table
+from precision_time.learn.measured import measured_table
 from precision_time.parallel.layout import Checkpointing
 from precision_time.predict.api import predict
 from precision_time.request.request import Request

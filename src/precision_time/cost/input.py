@@ -5,14 +5,13 @@ Figures and their sources: `data/input.toml`, fitted by data/calibrate_host.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..arrays import Floats
 from ..cache import data
 from ..hardware.device import Cluster
 from ..hardware.nodes import find_node_type
+from ..records import dataclass
 from ..workload.workload import Workload
 from .constants import constants
 from .job import Jobs

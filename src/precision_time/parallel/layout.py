@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from ..errors import LayoutError
+from ..records import dataclass
 
 _COUNTS = ("dp", "tp", "pp", "cp", "ep", "virtual_pp", "num_micro_batches")
 _STAGES = (0, 1, 2, 3)

@@ -12,7 +12,7 @@ ZeRO-Offload, ATC 2021.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import compress
 from typing import Any
 
@@ -23,6 +23,7 @@ from ...cache import memo
 from ...hardware.device import Cluster
 from ...parallel.layout import Layout
 from ...precision.policy import DType, PrecisionPolicy
+from ...records import dataclass
 from ...workload.packing import PACKED_BYTES
 from ..constants import constants
 from ..job import Jobs

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import nn
 
+from precision_time.capture import remembered
+from precision_time.capture.sources import capture_model
 from precision_time.cli.main import main
 from precision_time.errors import CaptureError, ConfigError
 from precision_time.request.request import Request
 from precision_time.request.resolve import workload_of
-from precision_time.workload.capture import remembered
-from precision_time.workload.capture.sources import capture_model
 
 NETS = """
 import torch

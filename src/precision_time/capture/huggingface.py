@@ -13,7 +13,7 @@ import importlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,10 +21,11 @@ from unittest import mock
 
 import torch
 
-from ...errors import CaptureError, PrecisionTimeError, UnknownNameError, import_failure, shown
-from ..families.tables import read_toml
-from ..graph import OpGraph
-from ..hf_config import is_absent_hub_id, read_config
+from ..errors import CaptureError, PrecisionTimeError, UnknownNameError, import_failure, shown
+from ..records import dataclass
+from ..workload.families.tables import read_toml
+from ..workload.graph import OpGraph
+from ..workload.hf_config import is_absent_hub_id, read_config
 from .fold import fold_repeats
 from .recorder import CAPTURE_BATCH, record
 from .timm_models import import_torchvision

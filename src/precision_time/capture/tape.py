@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any
 
 import torch
 
-from ...cache import data
-from ..builder import MASK_ELEMS
-from ..families.tables import read_toml
-from ..graph import Node, OpClass
+from ..cache import data
+from ..io import packaged_toml
+from ..records import dataclass
+from ..workload.builder import MASK_ELEMS
+from ..workload.graph import Node, OpClass
 from . import products
 from .values import GRAPH_INPUT, NO_PRODUCER, Value, ValueTable
 
@@ -36,7 +37,7 @@ UNKNOWN_RULE = OpRule(op_class=OpClass.UNKNOWN, saves="input")
 def op_rules() -> dict[str, OpRule]:
     """Rules by plain operator name."""
     rules: dict[str, OpRule] = {}
-    for entry in read_toml("aten_ops.toml")["rule"]:
+    for entry in packaged_toml(__package__, "data/aten_ops.toml")["rule"]:
         rule = OpRule(op_class=OpClass(entry["op_class"]), saves=entry["saves"])
         rules.update(dict.fromkeys(entry["ops"], rule))
     return rules

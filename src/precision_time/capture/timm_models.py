@@ -5,19 +5,20 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 import torch
 
-from ...errors import CaptureError, UnknownNameError, import_failure
-from ..families.tables import read_toml
-from ..graph import OpGraph
+from ..errors import CaptureError, UnknownNameError, import_failure
+from ..io import packaged_toml
+from ..records import dataclass
+from ..workload.graph import OpGraph
 from .recorder import record
 
 _KEEP: list[Any] = []
-_NAMES = "timm_names.toml"
+_NAMES = "data/timm_names.toml"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +69,11 @@ def resolve_timm_name(name: str) -> TimmName:
     """
     timm = import_timm()
     registry = importlib.import_module("timm.models._registry")
-    tagged = read_toml(_NAMES)["renamed"].get(name) or registry._deprecated_models.get(name) or name
+    tagged = (
+        packaged_toml(__package__, _NAMES)["renamed"].get(name)
+        or registry._deprecated_models.get(name)
+        or name
+    )
     architecture = tagged.split(".")[0]
     base, _ = _variant(architecture)
     if not timm.is_model(base):
@@ -89,7 +94,7 @@ def _config(timm: ModuleType, name: str) -> Any:
 
 def _variant(architecture: str) -> tuple[str, dict[str, Any]]:
     """The architecture that timm registers, and the options that make it this one."""
-    base, options = read_toml(_NAMES)["variants"].get(architecture, (architecture, {}))
+    base, options = packaged_toml(__package__, _NAMES)["variants"].get(architecture, (architecture, {}))
     return base, options
 
 

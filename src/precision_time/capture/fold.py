@@ -7,11 +7,12 @@ edges have equal relative distances are folded, so sums over `node * repeat` do 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from ..graph import Node, OpGraph
+from ..records import dataclass
+from ..workload.graph import Node, OpGraph
 
 _LONGEST_BLOCK = 1500
 

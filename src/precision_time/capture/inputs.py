@@ -9,13 +9,13 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from ...errors import ConfigError, nearest_names, shown
+from ..errors import ConfigError, nearest_names, shown
+from ..records import dataclass
 
 BATCH = "B"
 _SPEC = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)\s*:)?\s*(?P<dtype>\w+)\s*\[(?P<sizes>[^\]]*)\]")

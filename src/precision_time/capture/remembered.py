@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.utils._pytree import tree_flatten
 
-from ..graph import OpGraph
+from ..workload.graph import OpGraph
 from .own import code_stamp
 from .sources import capture_model
 

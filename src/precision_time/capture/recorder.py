@@ -19,8 +19,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ...errors import CaptureError
-from ..graph import OpGraph
+from ..errors import CaptureError
+from ..workload.graph import OpGraph
 from .constants import Constants
 from .fold import fold_repeats
 from .fused import FUSED, attention_call, dropout_call

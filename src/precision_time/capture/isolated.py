@@ -1,4 +1,4 @@
-"""`python -m precision_time.workload.capture.isolated FILE NAME OUT`: capture an exported program apart.
+"""`python -m precision_time.capture.isolated FILE NAME OUT`: capture an exported program apart.
 
 Loading a .pt2 file can run code that is stored in it. This process does it under limits and hands back the
 operator graph as JSON, so that nothing of the file is ever loaded by the process that predicts.
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..graph import graph_to_json
+from ..workload.graph import graph_to_json
 
 _LEAST_MEMORY = 16 * 2**30
 """Of address space; the weights come on top [B]."""

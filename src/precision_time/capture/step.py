@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from ...errors import CaptureError, ConfigError, shown
-from ..graph import OpClass, OpGraph
+from ..errors import CaptureError, ConfigError, shown
+from ..workload.graph import OpClass, OpGraph
 from .inputs import BATCH, Guess, Input, guesses, with_limits
 from .own import load_function
 from .recorder import CAPTURE_BATCH, record

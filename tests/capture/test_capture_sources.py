@@ -12,18 +12,18 @@ import pytest
 import torch
 from torch import nn
 
+from precision_time.capture import huggingface as hf
+from precision_time.capture.sources import capture_model
+from precision_time.capture.timm_models import import_timm
 from precision_time.errors import (
     CaptureError,
     ConfigError,
     UnknownNameError,
 )
-from precision_time.workload.capture import huggingface as hf
-from precision_time.workload.capture.sources import capture_model
-from precision_time.workload.capture.timm_models import import_timm
 from precision_time.workload.graph import graph_to_json
 from precision_time.workload.zoo import load_zoo_graph
 
-PUBLISHED = Path(__file__).with_name("published_vision.csv")
+PUBLISHED = Path(__file__).parents[1] / "workload" / "published_vision.csv"
 
 
 def published():

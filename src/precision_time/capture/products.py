@@ -8,11 +8,11 @@ FLOPs of a transposed convolution are those of the convolution it is the gradien
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from ..graph import OpClass
+from ..records import dataclass
+from ..workload.graph import OpClass
 from .values import ValueTable
 
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from precision_time.capture.recorder import record
 from precision_time.errors import CaptureError
-from precision_time.workload.capture.recorder import record
 from precision_time.workload.graph import OpClass, graph_from_json, graph_to_json
 
 

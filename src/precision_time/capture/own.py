@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ...errors import CaptureError, ConfigError, PrecisionTimeError, nearest_names
+from ..errors import CaptureError, ConfigError, PrecisionTimeError, nearest_names
 
 _BUILDERS = ("build", "build_model", "get_model", "make_model", "create_model", "model")
 """Names that a function which returns the model usually has."""

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from ...errors import CaptureError, import_failure, shown
-from ..families.tables import read_toml
-from ..graph import OpGraph
+from ..errors import CaptureError, import_failure, shown
+from ..io import packaged_toml
+from ..workload.graph import OpGraph
 from . import products
 from .fold import fold_repeats
 from .recorder import CAPTURE_BATCH
@@ -25,7 +25,7 @@ _RECURRENT_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 def _operators() -> Mapping[str, Any]:
-    return read_toml("onnx_ops.toml")
+    return packaged_toml(__package__, "data/onnx_ops.toml")
 
 
 def capture_onnx(path: Path, *, name: str) -> OpGraph:

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ...errors import CaptureError, ConfigError, MissingExtraError, UnknownNameError, printable, shown
-from ..graph import OpGraph, graph_from_json
-from ..hf_config import config_label, read_config
+from ..errors import CaptureError, ConfigError, MissingExtraError, UnknownNameError, printable, shown
+from ..workload.graph import OpGraph, graph_from_json
+from ..workload.hf_config import config_label, read_config
 from .fold import fold_repeats
 from .huggingface import HfSizes, capture_config, capture_hf_module, config_of, is_config
 from .inputs import parse_inputs
@@ -294,10 +294,10 @@ def _capture_file(path: Path, name: str, trust: bool) -> OpGraph:
             "only a file that is trusted is loaded. To fix: --trust (trust=True in Python) if you know who "
             "made it; or export the model to ONNX, which holds no code."
         )
-    places = [str(Path(__file__).parents[3]), *filter(None, sys.path)]
+    places = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
     with tempfile.TemporaryDirectory(prefix="precision-time-") as folder:
         out = Path(folder) / "graph.json"
-        program = "precision_time.workload.capture.isolated"
+        program = "precision_time.capture.isolated"
         command = [sys.executable, "-P", "-m", program, str(path.resolve()), name, str(out)]
         ended = ""
         try:
