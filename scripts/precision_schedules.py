@@ -27,7 +27,7 @@ from precision_time_papers.precisions.schedules import Picks, Schedules, schedul
 from precision_time_papers.precisions.search import search_precisions
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "precision-schedules.md"
-LLAMA = {"model": "llama3-8b", "device": "H100", "gpus": 64, "zero": 3, "batch_size": 1}
+LLAMA = {"model": "llama3-8b", "device": "H100", "gpus": 64, "zero_stage": 3, "batch_size": 1}
 BERT = {"model": "bert-large", "device": "H100", "gpus": 8, "batch_size": 64}
 RESNET = {"model": "resnet50", "device": "H100", "gpus": 8, "batch_size": 256}
 ON_B200 = LLAMA | {"device": "B200", "precision": "bf16-mixed"}
