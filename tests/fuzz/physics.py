@@ -72,7 +72,7 @@ DEVICES, MEMORY, WORDS, RATE = (
 JUMP, RECOMPUTED, TWICE = (
     "sequence + 1 %: at most 10 % longer",
     "full recomputation",
-    "grad_accum 2: 1 to 2.05 times",
+    "num_microbatches 2: 1 to 2.05 times",
 )
 BEFORE = "before"
 """What `--out` keeps of the file that it replaces, for the same jobs: an earlier commit and its table."""
@@ -115,7 +115,7 @@ def _fields(rng: np.random.Generator, devices: Sequence[Device]) -> dict[str, An
         "gpus": gpus,
         "precision": one(supported_precisions(device)),
         "batch_size": int(one(BATCHES)),
-        "zero": int(one((0, 0, 0, 1, 2, 3))) if gpus > 1 else 0,
+        "zero_stage": int(one((0, 0, 0, 1, 2, 3))) if gpus > 1 else 0,
         "stack": one(STACKS),
     }
     if kind == "text":
@@ -127,7 +127,7 @@ def _fields(rng: np.random.Generator, devices: Sequence[Device]) -> dict[str, An
     if gpus > 8:
         fields["network"] = one(NETWORKS)
     if rng.random() < 0.2:
-        fields["grad_accum"] = int(one((2, 4)))
+        fields["num_microbatches"] = int(one((2, 4)))
     return fields
 
 
@@ -166,14 +166,14 @@ def pairs_of(fields: Mapping[str, Any], job: Job, rng: np.random.Generator) -> I
         if kept is not None and again is not None:
             yield Pair(rule=RECOMPUTED, less=kept, more=again)
             yield Pair(rule=f"{MEMORY}no recomputation", less=again, more=kept)
-    if fields.get("grad_accum", 1) == 1:
-        yield from changed(TWICE, grad_accum=2)
+    if fields.get("num_microbatches", 1) == 1:
+        yield from changed(TWICE, num_microbatches=2)
     if "seq_len" in fields and fields["gpus"] <= 8:
         adapted = {**fields, "precision": "bf16-mixed", "checkpointing": "none"}
         lora, qlora = (_resolved({**adapted, "adapter": each}) for each in ("lora", "qlora"))
         if lora is not None and qlora is not None:
             yield Pair(rule=f"{MEMORY}LoRA instead of QLoRA", less=qlora, more=lora)
-    if not fields["zero"]:  # else more devices share the update
+    if not fields["zero_stage"]:  # else more devices share the update
         yield from changed(DEVICES, gpus=2 * fields["gpus"])
     mixed = f"{fields['precision']}-mixed:autocast"
     if mixed in ("fp16-mixed:autocast", "bf16-mixed:autocast"):
@@ -182,9 +182,11 @@ def pairs_of(fields: Mapping[str, Any], job: Job, rng: np.random.Generator) -> I
         quicker = _resolved({**fields, "precision": "tf32"})
         if quicker is not None and quicker.runs != job.runs:
             yield Pair(rule="fp32 where TF32 is allowed", less=quicker, more=job)
-    if fields["zero"] == SHARDED:
+    if fields["zero_stage"] == SHARDED:
         sharded = {"precision": str(fields["precision"]).replace("-mixed", "-mixed:megatron")}
-        whole, less = (_resolved({**fields, **sharded, "zero": stage}) for stage in (SHARDED - 1, SHARDED))
+        whole, less = (
+            _resolved({**fields, **sharded, "zero_stage": stage}) for stage in (SHARDED - 1, SHARDED)
+        )
         if whole is not None and less is not None:
             yield Pair(rule=f"{MEMORY}ZeRO 2 instead of 3", less=less, more=whole)
     other = _resolved(_other_words(fields, job)[int(rng.integers(4))])
@@ -213,8 +215,8 @@ def _other_words(fields: Mapping[str, Any], job: Job) -> list[dict[str, Any]]:
     """The request as others would say it; the last one went through a job file."""
     rest = {name: value for name, value in fields.items() if name not in ("gpus", "batch_size")}
     device, gpus, batch = fields["device"], fields["gpus"], fields["batch_size"]
-    micro_batches = fields.get("grad_accum", 1)
-    of_all = {"global_batch_size": batch * gpus * micro_batches, "grad_accum": micro_batches}
+    micro_batches = fields.get("num_microbatches", 1)
+    of_all = {"global_batch_size": batch * gpus * micro_batches, "num_microbatches": micro_batches}
     alias = ALIASES[fields["precision"]][0]
     return [
         {**fields, "device": device.lower().replace("-", " "), "model": fields["model"].upper()},

@@ -50,9 +50,9 @@ def typed(row: Measurement) -> Request:
     """The run in the words of a user: model, devices, precision, batch, degrees."""
     given, layout = request_of(row).given(), row.layout
     assert layout is not None
-    degrees = {name: getattr(layout, name) for name in ("tp", "pp", "cp", "ep", "virtual_pp")}
+    degrees = {name: getattr(layout, name) for name in ("tp", "pp", "cp", "ep", "vpp")}
     options: dict[str, Any] = {name: degree for name, degree in degrees.items() if degree > 1}
-    options |= {"grad_accum": layout.num_micro_batches, "zero": layout.zero_stage, "uneven": True}
+    options |= {"num_microbatches": layout.num_microbatches, "zero_stage": layout.zero_stage, "uneven": True}
     if layout.checkpointing is not Checkpointing.NONE:
         options["checkpointing"] = layout.checkpointing.value
     return Request.of(

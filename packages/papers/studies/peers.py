@@ -335,7 +335,7 @@ def mosaic_part(study: Study) -> Iterator[str]:
     assert row.layout is not None
     yield MOSAIC.format(
         micro=row.layout.micro_batch_size,
-        count=row.layout.num_micro_batches,
+        count=row.layout.num_microbatches,
         seq_len=row.seq_len,
         measured=measured_s,
         rows=len(scored.rows),

@@ -101,5 +101,5 @@ def input_s(group: Jobs) -> Floats:
     Assumes: every core is busy with samples, each host feeds its own devices.
     """
     feed = feed_of(group.workload, group.cluster, group.stack)
-    samples = group.micro_batch_size * (group.num_micro_batches * group.layout.dp)
+    samples = group.micro_batch_size * (group.num_microbatches * group.layout.dp)
     return np.asarray(samples / feed.samples_per_s, dtype=np.float64)

@@ -82,7 +82,7 @@ def _sharding(tree: Mapping[str, Any]) -> dict[str, Any]:
     """The sharding strategy of FSDP 1."""
     config = tree.get("fsdp_config")
     strategy = str(config.get("fsdp_sharding_strategy", "")).lower() if isinstance(config, Mapping) else ""
-    return {"zero": _SHARDING[strategy]} if strategy in _SHARDING else {}
+    return {"zero_stage": _SHARDING[strategy]} if strategy in _SHARDING else {}
 
 
 def _deepspeed_file(tree: Mapping[str, Any], files: Files, unread: list[str]) -> dict[str, Any]:

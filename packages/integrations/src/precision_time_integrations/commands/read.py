@@ -305,8 +305,8 @@ def _result(
     if read.deepspeed:
         _deepspeed(read.deepspeed, found.files, deepspeed, gpus)
     fields = {**of_launcher.fields, **deepspeed.fields, **read.fields}
-    if "zero" in deepspeed.fields:
-        fields["zero"] = deepspeed.fields["zero"]  # Megatron's own flag is another one
+    if "zero_stage" in deepspeed.fields:
+        fields["zero_stage"] = deepspeed.fields["zero_stage"]  # Megatron's own flag is another one
     if read.style == "plain" and "batch_size" in fields:
         notes.append(f"batch_size={fields['batch_size']} is taken as samples of one process (one device)")
     if gpus is not None:
