@@ -76,7 +76,7 @@ def cases(rows: Path) -> tuple[Case, ...]:
     price = """
 import json, time
 from precision_time.corpus.store import load_corpus
-from precision_time.learn.table import measured_table
+from precision_time.learn.measured import measured_table
 rows = load_corpus()[::10]
 start = time.process_time()
 measured_table(rows)
@@ -207,7 +207,7 @@ from precision_time import predict_time
 def ask(rounds):
     start = time.process_time()
     predict_time("gpt3-175b", device="A100-SXM4-80GB", gpus=1024, precision="fp16-mixed", seq_len=2048,
-        stack="megatron", tp=8, pp=8, batch_size=1, grad_accum=rounds, checkpointing="full", zero=1)
+        stack="megatron", tp=8, pp=8, batch_size=1, num_microbatches=rounds, recompute="full", zero_stage=1)
     return time.process_time() - start
 ask(96)
 print(json.dumps({"seconds": statistics.median(ask(96 + 8 * n) for n in range(30))}))
@@ -295,7 +295,7 @@ def main() -> int:
     print("\n".join(lines(document)))
     if not options.only:
         RESULTS.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        sys.path.append(str(Path(__file__).resolve().parents[1] / "scripts"))
+        sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))
         from pages import write_page
 
         write_page(PAGE, "\n".join(lines(document)))

@@ -59,8 +59,8 @@ def states(*given, **named):
 
 @pytest.fixture(scope="module")
 def published() -> ModuleType:
-    """`scripts/memory_accuracy.py` as a module."""
-    spec = importlib.util.spec_from_file_location("memory_accuracy", ROOT / "scripts" / "memory_accuracy.py")
+    """`data/memory_accuracy.py` as a module."""
+    spec = importlib.util.spec_from_file_location("memory_accuracy", ROOT / "data" / "memory_accuracy.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module

@@ -74,6 +74,8 @@ JUMP, RECOMPUTED, TWICE = (
     "full recomputation",
     "num_microbatches 2: 1 to 2.05 times",
 )
+BEFORE = "before"
+"""What `--out` keeps of the file that it replaces, for the same jobs: an earlier commit and its table."""
 MOST_TIMES = {JUMP: 1.1, TWICE: 2.05}
 """How many times as long the second of a pair takes at most."""
 ALIKE = ("larger batch", "more layers")
@@ -335,26 +337,28 @@ def main() -> None:
     parser.add_argument("--show", type=int, default=0, help="broken pairs shown of each rule")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    rng, start = np.random.default_rng(given.seed), process_time()
+    start = process_time()
+    jobs = [*random_jobs(np.random.default_rng(given.seed), given.jobs)]
+    rng = np.random.default_rng(given.seed + 1)  # the same jobs whatever the pairs of them draw
     total = Found(checks=Counter(), formulas=[], learned=[])
-    done = 0
-    while done < given.jobs:
-        some = [*random_jobs(rng, min(250, given.jobs - done))]
-        done += len(some)
-        found = check(some, rng)
+    for first in range(0, len(jobs), 250):
+        found = check(jobs[first : first + 250], rng)
         total.checks += found.checks
         total.formulas += found.formulas
         total.learned += found.learned
     table = table_of(total)
-    print(f"{done} jobs, {sum(total.checks.values())} checks, {process_time() - start:.0f} s of a core")
+    print(f"{len(jobs)} jobs, {sum(total.checks.values())} checks, {process_time() - start:.0f} s of a core")
     for rule, row in table.items():
         print(f"{rule:34}" + "".join(f" {name} {value:g}" for name, value in row.items()))
         broken = [item for item in (*total.formulas, *total.learned) if item.rule == rule]
         for item in sorted(broken, key=lambda item: -item.share)[: given.show]:
             print(f"    {100 * item.share:8.3f} % {dict(item.fields)}")
     if given.out:
-        text = json.dumps({"jobs": done, "seed": given.seed, "rules": table}, indent=2)
-        given.out.write_text(text + "\n", encoding="utf-8")
+        written: dict[str, Any] = {"jobs": len(jobs), "seed": given.seed, "rules": table}
+        old = json.loads(given.out.read_text("utf-8")) if given.out.is_file() else {}
+        if BEFORE in old and all(old[name] == written[name] for name in ("jobs", "seed")):
+            written[BEFORE] = old[BEFORE]
+        given.out.write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
 
 
 def table_of(found: Found) -> dict[str, dict[str, float]]:
@@ -378,7 +382,10 @@ def table_of(found: Found) -> dict[str, dict[str, float]]:
 
 def page_lines(counts: Mapping[str, Any]) -> list[str]:
     """Section of docs/reference/limits.md, of what `--out` wrote."""
-    rules = counts["rules"]
+    rules, earlier = counts["rules"], counts.get(BEFORE)
+    words = "not faster, or smaller | >pairs | >formulas | >learned | >by > 1 % | >worst %"
+    if earlier:
+        words += " | >formulas before | >learned before | >worst % before"
     return [
         "## Physics",
         "",
@@ -387,20 +394,30 @@ def page_lines(counts: Mapping[str, Any]) -> list[str]:
         f"{sum(row['checks'] for row in rules.values()):,} pairs whose order is known. How many stand the",
         "other way round, by the formulas alone and as answered; with longer or larger samples that is the",
         "scatter of the trees.",
+        *([f"Before: the same jobs at commit {earlier['commit']}."] if earlier else []),
         "",
         *markdown_lines(
-            columns_of("not faster, or smaller | >pairs | >formulas | >learned | >by > 1 % | >worst %"),
+            columns_of(words),
             [
                 (
                     rule, row["checks"], row["formulas_broken"], row["learned_broken"],
-                    row["learned_above_1_percent"],
-                    max(row["learned_worst_percent"], row["formulas_worst_percent"]),
+                    row["learned_above_1_percent"], _worst(row),
+                    *(_of_before(earlier, rule) if earlier else ()),
                 )
                 for rule, row in rules.items()
             ],
         ),
         "",
     ]  # fmt: skip
+
+
+def _worst(row: Mapping[str, float]) -> float:
+    return max(row["learned_worst_percent"], row["formulas_worst_percent"])
+
+
+def _of_before(earlier: Mapping[str, Any], rule: str) -> tuple[float, float, float]:
+    row = earlier["rules"][rule]
+    return row["formulas_broken"], row["learned_broken"], _worst(row)
 
 
 if __name__ == "__main__":

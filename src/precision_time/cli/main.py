@@ -253,6 +253,8 @@ def _renamed(words: list[str], *, say: bool) -> list[str]:
     first = _tree().get(words[0], {})
     for count in (2, 1):
         old = " ".join(words[:count])
+        if say and old in table["gone"]:
+            raise ConfigError(f"{old} is gone. To fix: {table['gone'][old]}")
         if len(words) < count or old not in table["commands"]:
             continue
         if count == 1 and isinstance(first, dict) and first:  # a group now, which showed something before

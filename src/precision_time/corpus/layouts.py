@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ..cost.stacks import StackProfile
 from ..errors import ConfigError
 from ..hardware.catalog import get_device
 from ..parallel.layout import Layout, Offload, PipelineSchedule, Recompute
+from ..records import dataclass
 from .rules import first_match
 from .schema import Row
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
@@ -11,6 +11,7 @@ from ..cost.job import TimingScope
 from ..cost.stacks import Stack
 from ..errors import CorpusError
 from ..parallel.layout import Layout
+from ..records import dataclass
 
 
 class Quality(StrEnum):

@@ -15,7 +15,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from ..hardware.catalog import get_device
 from ..hardware.custom import BESIDE, hardware_beside
 from ..hardware.device_table import catalog_name
 from ..io import open_input, open_input_text, read_input, write_atomically
+from ..records import dataclass
 from ..request.request import Request
 from ..request.schema import ALIASES, ANCHOR_TIMES, MOVED, LayoutOptions, RequestFields
 from ..workload.graph import OpGraph, graph_from_json, graph_to_json

@@ -6,12 +6,13 @@ import csv
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import CorpusError, nearest_names, shown
 from ..io import open_input_text, packaged_toml
+from ..records import dataclass
 from ..request.schema import ALIASES, MOVED
 
 _TABLE = packaged_toml(__package__, "data/columns.toml")

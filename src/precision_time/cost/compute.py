@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from ..parallel.layout import Recompute
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
 from ..precision.policy import DType
+from ..records import dataclass
 from ..workload.graph import OpClass, OpGraph
 from .constants import constants, measured
 from .job import Jobs
@@ -275,7 +275,7 @@ def longer_of(one_s: Floats, other_s: Number) -> Floats:
     longer one, where they are equal; it never falls with either.
 
     Accuracy: powers of 2 and 3 leave less spread in steps of one device than higher ones and the plain
-    maximum (scripts/calibrate_host.py).
+    maximum (data/calibrate_host.py).
     """
     other = np.asarray(other_s)
     both: Floats = np.cbrt(one_s * one_s * one_s + other * other * other)  # powers depend on the row count

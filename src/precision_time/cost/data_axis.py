@@ -7,13 +7,14 @@ References: Rajbhandari et al., ZeRO, SC 2020 (volumes); Li et al., PyTorch Dist
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ..arrays import Number
 from ..hardware.links import staged_share
 from ..parallel.layout import Layout
+from ..records import dataclass
 from .axes import Group, StepContext, group_of, lines_of, split_group
 from .collectives import all_gather_lines, all_reduce_lines
 from .collectives.gather_scatter import parameter_server, root_scatter

@@ -1,11 +1,9 @@
 """What feeding a step costs the host: seconds in which its cores prepare the samples of a step.
 
-Figures and their sources: `data/input.toml`, fitted by scripts/calibrate_host.py.
+Figures and their sources: `data/input.toml`, fitted by data/calibrate_host.py.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,6 +11,7 @@ from ..arrays import Floats
 from ..cache import data
 from ..hardware.device import Cluster
 from ..hardware.nodes import find_node_type
+from ..records import dataclass
 from ..workload.workload import Workload
 from .constants import constants
 from .job import Jobs

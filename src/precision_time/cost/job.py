@@ -6,7 +6,7 @@ n jobs are a table, `Jobs`: those that differ only in how their batch is cut up 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from enum import StrEnum
 from itertools import accumulate
 from operator import attrgetter
@@ -20,6 +20,7 @@ from ..hardware.device import Cluster
 from ..parallel.layout import Layout
 from ..precision.policy import PrecisionPolicy
 from ..precision.support import on_device
+from ..records import dataclass
 from ..workload.workload import Workload
 from .stacks import Stack
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any
 
@@ -22,6 +22,7 @@ from ..parallel.layout import EQUAL_WITHIN, Layout, Offload, PipelineSchedule, R
 from ..parallel.shape import ModelShape, model_shape
 from ..parallel.space import Fixed, Frame, Space, powers_of_two
 from ..precision.policy import PrecisionPolicy
+from ..records import dataclass
 from ..workload.workload import Workload
 from .job import Job, Jobs, TimingScope, group_key
 from .memory import memory_of, needed_bytes

@@ -9,7 +9,7 @@ References: Shoeybi et al., Megatron-LM, 2019 (columns, then rows); Korthikanti 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ..cache import derived, memo
 from ..parallel.layout import Layout, layers_of_stages
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
+from ..records import dataclass
 from ..workload.graph import OpClass
 from .constants import constants
 

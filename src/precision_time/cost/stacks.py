@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from types import MappingProxyType
 from typing import Any
 
@@ -13,6 +13,7 @@ from ..errors import ConfigError, UnknownNameError, validation_problems
 from ..plugins import left_out, loaded
 from ..precision.catalog import get_policy, known_precisions, known_variants
 from ..precision.policy import PrecisionPolicy
+from ..records import dataclass
 from .constants import constants
 
 DEFAULT_PROFILE = "pytorch-eager"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
@@ -19,6 +18,7 @@ from ..precision.lowered import LoweredStep
 from ..precision.lowering import IS_PRODUCT, lower
 from ..precision.policy import PrecisionPolicy
 from ..precision.quantization import amax_exchange, gathered_bytes
+from ..records import dataclass
 from ..workload.graph import OpGraph
 from .axes import PassTimes, StepContext, as_seen, group_of, lines_of
 from .collectives import all_reduce_lines, min_time_s

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..cache import data
 from ..io import packaged_toml
+from ..records import dataclass
 from .facts import PLAIN, Facts
 
 

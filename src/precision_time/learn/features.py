@@ -11,7 +11,6 @@ reduced precision, loss-scaling overhead), next to the analytical terms themselv
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
 
@@ -27,6 +26,7 @@ from ..hardware.device import Cluster
 from ..parallel.layout import CpCommType, Layout, Offload, Recompute
 from ..precision.lowering import main_product
 from ..precision.policy import DType, PrecisionPolicy
+from ..records import dataclass
 from ..workload.graph import OpGraph
 
 Floats = NDArray[np.float64]

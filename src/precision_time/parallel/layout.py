@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from ..errors import LayoutError
+from ..records import dataclass
 
 _COUNTS = ("dp", "tp", "pp", "cp", "ep", "vpp", "num_microbatches")
 _STAGES = (0, 1, 2, 3)
 EQUAL_WITHIN = 0.041
 """Relative difference of step times that says nothing: repeats of a measured configuration differ by as much
-(docs/devdocs/013-request.md)."""
+(docs/devdocs/architecture.md)."""
 AXES = ("tp", "cp", "dp", "pp")
 """Axes whose degrees multiply to the world size, innermost first by default (Megatron's order)."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import StrEnum
 
 from ..hardware.device import Cluster
+from ..records import dataclass
 from .layout import Layout
 
 _RAILS = "rail-optimized"

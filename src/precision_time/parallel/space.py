@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from enum import StrEnum
 from itertools import product
 from typing import Any, get_type_hints
 
 from ..errors import ConfigError, LayoutError, UnknownNameError
+from ..records import dataclass
 from .layout import Layout, Offload, PipelineSchedule, Recompute, layers_of_stages
 from .schedules.interleaved import check_groups
 from .schedules.registry import searched_schedules

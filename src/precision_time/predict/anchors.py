@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration, places_
 from ..learn.priced import predict_step_times
 from ..precision.lowering import IS_PRODUCT, lower
 from ..precision.policy import DType
+from ..records import dataclass
 from ..request.request import Request
 from ..request.schema import ALIASES, ANCHOR_TIMES, SAMPLES_PER_S, STEP_TIME_S, over
 from ..workload.graph import OpClass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from ..learn.priced import predict_step_times
 from ..parallel.degrees import divisors
 from ..parallel.layout import Offload, Recompute
 from ..parallel.shape import model_shape
+from ..records import dataclass
 from ..request.batch import says_no_layout
 from ..request.layout import option_words, options_of, said_options
 from ..request.request import Request

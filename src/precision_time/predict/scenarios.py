@@ -8,14 +8,14 @@ The answer is the median of the mixture, which has the least expected log error,
 share asked for. A request that leaves nothing open has one scenario: itself.
 
 In a mixture of several, each is wider than alone, by a factor that was fitted to questions of measured runs
-whose publisher had no vote (`scripts/questions.py`, `data/scenarios.toml`): practice is more than what was
-counted.
+whose publisher had no vote (`packages/papers/studies/questions.py`, `data/scenarios.toml`): practice is more
+than what was counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from ..learn.artifact import TrainedPredictor
 from ..learn.predictor import Times
 from ..learn.priced import price_jobs
 from ..parallel.layout import Layout, Recompute
+from ..records import dataclass
 from ..request.practice import at_points, axes_of, practice, question_of, usual_scenarios
 from ..request.practice import scenarios as joint
 from ..request.request import Request

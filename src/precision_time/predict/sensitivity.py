@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from ..cost.job import Job, Jobs
@@ -17,6 +17,7 @@ from ..diagnostics import LAYOUT_CHOSEN
 from ..errors import PrecisionTimeError
 from ..hardware.device import Cluster
 from ..learn.artifact import chosen_predictor
+from ..records import dataclass
 from ..request.request import Request
 from ..request.signature import takes_request_fields
 from .answer import TIME, RunLength, answer

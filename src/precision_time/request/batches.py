@@ -8,7 +8,7 @@ stated: where memory alone decides they are told apart at once, else they are re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from ..cost.job import Job, Jobs
 from ..cost.memory import memory_of, total_bytes
 from ..diagnostics import LAYOUT_CHOSEN, Diagnostics
 from ..errors import PrecisionTimeError
+from ..records import dataclass
 from .batch import is_open, sharded_if_needed, with_batch
 from .dataset_rows import with_dataset_rows
 from .request import Request

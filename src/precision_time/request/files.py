@@ -8,13 +8,13 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
 from ..io import open_input_text, read_input, read_yaml
 from ..precision.catalog import is_policy_file
+from ..records import dataclass
 from ..workload.resolve import check_named_in_data
 from .request import Request
 from .schema import ALIASES, over

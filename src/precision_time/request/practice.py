@@ -14,16 +14,17 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ..cache import memo
+from ..cache import data, memo
 from ..cost.constants import constants
 from ..cost.stacks import StackProfile, get_stack_profile, usual_profile
 from ..errors import ConfigError
 from ..hardware.device import Cluster, Device
 from ..precision.catalog import get_policy, parse_precision
 from ..precision.support import check_support, on_device
+from ..records import dataclass
 from ..workload.families.tables import dataset_table, normalize
 from ..workload.graph import OpClass
 from ..workload.workload import Workload
@@ -640,16 +641,15 @@ def lengths_of_dataset(dataset: str) -> Mapping[str, Any]:
 
 def _known_lengths(dataset: str) -> str:
     """The name in lengths.toml of a data set in any usual spelling; empty where it is not there."""
-    known = dataset_table().get(normalize(dataset))
-    said = {normalize(dataset), "" if known is None else normalize(known.name)}
-    return next(
-        (
-            name
-            for name, row in _lengths_table().items()
-            if said & set(map(normalize, (name, *row.get("aliases", ()))))
-        ),
-        "",
-    )
+    known, named = dataset_table().get(spelling := normalize(dataset)), _length_names()
+    return named.get(spelling) or named.get("" if known is None else normalize(known.name), "")
+
+
+@data
+def _length_names() -> Mapping[str, str]:
+    """Names in lengths.toml by all their spellings."""
+    rows = _lengths_table().items()
+    return {normalize(each): name for name, row in rows for each in (name, *row.get("aliases", ()))}
 
 
 def _lengths_table() -> Mapping[str, Any]:

@@ -10,7 +10,6 @@ import inspect
 import math
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, Union, dataclass_transform, get_args, get_origin
@@ -19,6 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from ..errors import ConfigError, nearest_names
+from ..records import dataclass
 from .fields import SWITCH, Option, Read, choices_of, plain_type
 
 REQUIRED: Any = ...

@@ -142,7 +142,7 @@ def test_measured_rows_can_be_evaluated(tiny: MeasurePlan, cpu: MeasuredDevice, 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", PLANS)
 def test_built_models_have_the_parameters_of_the_catalogue(name: str) -> None:
-    from precision_time.workload.capture.timm_models import import_timm
+    from precision_time.capture.timm_models import import_timm
 
     import_timm()
     for spec in load_plan(name).specs.values():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import accumulate
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from ...arrays import Floats, Indices, Number
 from ...parallel.layout import Layout, Offload, PipelineSchedule, Recompute, layers_of_stages
 from ...parallel.schedules.registry import schedule_of
+from ...records import dataclass
 from ..job import Jobs
 from .parts import ModelParts
 

@@ -12,7 +12,7 @@ ZeRO-Offload, ATC 2021.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import compress
 from typing import Any
 
@@ -23,6 +23,7 @@ from ...cache import memo
 from ...hardware.device import Cluster
 from ...parallel.layout import Layout
 from ...precision.policy import DType, PrecisionPolicy
+from ...records import dataclass
 from ...workload.packing import PACKED_BYTES
 from ..constants import constants
 from ..job import Jobs
@@ -116,7 +117,7 @@ def memory_of(group: Jobs) -> dict[str, Number]:
 
     Assumes: layers are equal; of the stages in the middle the one with most layers, nearest to the first,
     is the fullest.
-    Accuracy: scripts/memory_accuracy.py.
+    Accuracy: data/memory_accuracy.py.
     """
     if len(group) > 1:
         return _memory_of(group)

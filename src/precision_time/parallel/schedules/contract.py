@@ -5,12 +5,12 @@ Every stage of a pipeline runs the same tasks, so each is made once (`task_of`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 from ...arrays import Number
 from ...cache import memo
+from ...records import dataclass
 
 
 class Work(StrEnum):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...errors import LayoutError
+from ...records import dataclass
 from ..layout import Layout
 from .contract import StageTimes, Task, Work
 from .registry import schedule_of

@@ -8,7 +8,6 @@ layer by layer in the backward pass (where weight gradients are deferred: with t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -21,6 +20,7 @@ from ...parallel.layout import Layout
 from ...parallel.schedules.contract import Task, Work
 from ...parallel.schedules.simulate import orders_of
 from ...predict.prediction import Prediction
+from ...records import dataclass
 from .timeline import Bar, StepTimeline, tasks_of
 
 _OF_METHOD = ("other_models", "generation")

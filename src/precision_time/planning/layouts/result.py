@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from typing import TYPE_CHECKING, Any
 
 from ...cost.job import Job
@@ -13,6 +13,7 @@ from ...errors import ConfigError, LayoutError
 from ...parallel.layout import Layout, Offload, PipelineSchedule, Recompute
 from ...plain import from_plain
 from ...predict.prediction import Prediction
+from ...records import dataclass
 from ...render.blocks import GAP, TEXT_WIDTH, Block, Text, Tone, warnings
 from ...render.result import Result
 from ...render.table import Table

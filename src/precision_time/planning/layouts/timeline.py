@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from itertools import groupby
 
@@ -19,6 +19,7 @@ from ...parallel.layout import Layout, Recompute
 from ...parallel.schedules.contract import StageTimes, Work
 from ...parallel.schedules.simulate import Span, simulate
 from ...predict.prediction import Prediction
+from ...records import dataclass
 from .result import layout_name
 
 _BUBBLE = "pipeline_bubble_s"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from ...errors import ConfigError
+from ...records import dataclass
 from ...request.request import Request
 from ...request.schema import ALIASES, GLOBAL_BATCHES, RUN_LENGTHS, request_fields
 from ...request.sweep import values_of

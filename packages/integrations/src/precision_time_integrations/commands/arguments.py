@@ -23,7 +23,7 @@ from precision_time.request.schema import LayoutOptions
 from precision_time.workload.families.decoder import DecoderConfig
 
 from .configs import flattened, parsed_config
-from .expand import as_written, is_known
+from .expand import is_known, told
 from .launchers import Files
 
 _TRUE = "true"
@@ -157,7 +157,7 @@ def _of_files(
         tree = None if text is None else parsed_config(path, text)
         if tree is None:
             why = "is not there to be read" if text is None else "is no TOML, YAML or JSON mapping"
-            found.unread.append(f"the file {as_written(path)} {why}")
+            found.unread.append(f"the file {told(path)} {why}")
             continue
         inner |= {key.replace("-", "_"): value for key, value in flattened(tree).items()}
     return inner
@@ -174,7 +174,7 @@ def _field(name: str, table: Mapping[str, Any], given: Mapping[str, str], found:
         return
     value = given[key]
     if not is_known(value):
-        found.unread.append(f"{key}={as_written(value)}: known only when it runs ({name})")
+        found.unread.append(f"{key}={told(value)}: known only when it runs ({name})")
         return
     values = {str(word).lower(): meant for word, meant in table.get("values", {}).get(name, {}).items()}
     value = str(values.get(value.lower(), value))
@@ -194,7 +194,7 @@ def _field(name: str, table: Mapping[str, Any], given: Mapping[str, str], found:
     elif name == "devices_per_node" and value.startswith("["):
         found.fields[name] = value.count(",") + 1
     else:
-        found.unread.append(f"{key}={as_written(value)}: not a number ({name})")
+        found.unread.append(f"{key}={told(value)}: not a number ({name})")
 
 
 def _of_launcher(
@@ -209,7 +209,7 @@ def _of_launcher(
     read = {setting.key.removeprefix("--").replace("-", "_") for setting in launcher_of(launcher).settings}
     known = {key: value for key, value in given.items() if is_known(value)}
     found.unread += [
-        f"{key}={as_written(value)}: known only when it runs"
+        f"{key}={told(value)}: known only when it runs"
         for key, value in given.items()
         if not is_known(value) and key in read
     ]

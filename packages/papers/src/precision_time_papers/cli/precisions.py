@@ -20,7 +20,7 @@ Examples:
   precision-time precisions search llama3-8b -d H100 -g 64 --zero-stage 3 -b 1 --phases 82%,18% --out job.yaml
   precision-time precisions search bert-large -d A100 -p fp32 --types tf32,bf16 --method reinforcement
 """
-_METHODS = ("dynamic-programming", "exhaustive", "greedy", "reinforcement")
+_METHODS = ("dynamic-programming", "exhaustive", "reinforcement")
 
 
 @request_options()
