@@ -55,8 +55,9 @@ wheel: $(VENV)/.dev ## Install the wheels, the core alone with the lowest and th
 unit: $(VENV)/.dev ## The tests alone, in parts, two at a time (PARTS="server papers": only those)
 	$(ENVIRONMENT) $(BIN)/python tools/unit.py $(PARTS)
 
-nightly: $(VENV)/.dev ## Every test, also what `make test` draws samples of or leaves out
-	PRECISION_TIME_NIGHTLY=1 $(ENVIRONMENT) $(BIN)/python tools/unit.py
+nightly: $(VENV)/.dev ## Every test, also what `make test` draws samples of or leaves out; the branches that they take
+	rm -rf build/branches && mkdir -p build/branches
+	PRECISION_TIME_NIGHTLY=1 $(ENVIRONMENT) $(BIN)/python tools/unit.py --branches build/branches
 
 docs: $(VENV)/.dev ## Fill the generated blocks of README.md and docs/, draw the pictures
 	$(ENVIRONMENT) $(BIN)/python tools/update_docs.py
