@@ -25,7 +25,7 @@ _HEAD = """\
 <!-- Written by packages/integrations/studies/eta_study.py --write; a minute on one core. -->
 
 {count} recorded runs of {projects} projects, each to its true end ({kinds}), are shown event by event to the
-estimate of the [remaining time](../guides/online-eta.md) and to the progress bars of tqdm, the HF Trainer,
+estimate of the [remaining time](../guides/running.md) and to the progress bars of tqdm, the HF Trainer,
 Keras and Lightning: their own classes, with a clock that shows the recorded times. A bar that counts one
 epoch is taken at its rate for the rest of the run. The numbers of the estimate are fitted on other projects
 than those it is measured on ({folds} folds of projects).

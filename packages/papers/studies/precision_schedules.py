@@ -27,7 +27,7 @@ from precision_time_papers.precisions.search import search_precisions
 from repository import write_page
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "precision-schedules.md"
-LLAMA = {"model": "llama3-8b", "device": "H100", "gpus": 64, "zero": 3, "batch_size": 1}
+LLAMA = {"model": "llama3-8b", "device": "H100", "gpus": 64, "zero_stage": 3, "batch_size": 1}
 BERT = {"model": "bert-large", "device": "H100", "gpus": 8, "batch_size": 64}
 RESNET = {"model": "resnet50", "device": "H100", "gpus": 8, "batch_size": 256}
 ON_B200 = LLAMA | {"device": "B200", "precision": "bf16-mixed"}

@@ -3,7 +3,7 @@
     python train_predictddl.py                    # every dataset type with enough runs
     python train_predictddl.py imagenet cifar     # some
     python train_predictddl.py --missing          # only variants that a shipped predictor lacks
-    python train_predictddl.py --show             # the table in docs/devdocs/007-predictddl.md
+    python train_predictddl.py --show             # the table in docs/devdocs/papers.md
     python train_predictddl.py --nested           # the same, all choices made inside training parts
 
 Takes minutes; the priced corpus is kept in the cache folder. What ships must be trained again whenever the
@@ -26,8 +26,8 @@ from precision_time.corpus.jobs import job_of
 from precision_time.corpus.splits import SplitBy, group_numbers, grouped_folds
 from precision_time.corpus.store import load_corpus
 from precision_time.io import cache_folder
+from precision_time.learn.measured import MeasuredTable
 from precision_time.learn.metrics import summarize
-from precision_time.learn.table import MeasuredTable
 from precision_time_papers.evaluation.pricing import priced_corpus
 from precision_time_papers.predictddl.columns import VARIANTS
 from precision_time_papers.predictddl.fitting import QUICK, FitSettings, choose

@@ -21,8 +21,9 @@ from precision_time.cost.job import Job
 from precision_time.errors import PrecisionTimeError
 from precision_time.hardware.custom import hardware_beside
 from precision_time.learn.artifact import shipped_predictor
+from precision_time.learn.measured import MeasuredTable
 from precision_time.learn.priced import predict_step_times
-from precision_time.learn.table import MeasuredTable, job_table
+from precision_time.learn.table import job_table
 from precision_time.precision.catalog import get_policy
 from precision_time.request.request import Request
 from precision_time_papers.evaluation.pricing import table_of_jobs

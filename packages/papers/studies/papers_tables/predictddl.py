@@ -363,7 +363,7 @@ def _ernest_account(budget: MeasurementBudget) -> tuple[float, float, float, flo
 def _search_section(corpus: Sequence[Measurement], executor: Executor) -> Section:
     """CherryPick's question: which configuration of a job is best, and how many runs it takes to know."""
     from precision_time.corpus.protocols import PROTOCOLS
-    from precision_time.learn.table import measured_table
+    from precision_time.learn.measured import measured_table
 
     rows = drawn_replay_rows(corpus, jobs=REPLAYED, others=REPLAY_ROWS)
     measured = measured_table(rows)

@@ -115,7 +115,7 @@ def but_devices(item: Measurement) -> Hashable:
 def but_devices_and_batch(item: Measurement) -> Hashable:
     """Equal for runs of one job on one type of device: what Ernest is fitted to."""
     layout = item.layout
-    degrees = None if layout is None else replace(layout, dp=1, micro_batch_size=1, num_micro_batches=1)
+    degrees = None if layout is None else replace(layout, dp=1, micro_batch_size=1, num_microbatches=1)
     return (*_fixed(item), degrees)
 
 
@@ -126,7 +126,7 @@ def but_devices_and_share(item: Measurement) -> Hashable:
 
 def but_batch(item: Measurement) -> Hashable:
     """Equal for runs that differ in the batch and its accumulation."""
-    degrees = None if item.layout is None else replace(item.layout, micro_batch_size=1, num_micro_batches=1)
+    degrees = None if item.layout is None else replace(item.layout, micro_batch_size=1, num_microbatches=1)
     return (*_fixed(item), item.num_devices, item.num_nodes, item.placement, degrees)
 
 

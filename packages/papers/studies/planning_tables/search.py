@@ -175,7 +175,7 @@ def _features(found: Alternatives) -> Floats:
     """What CherryPick reads of each alternative, logarithms, shape (n, 9)."""
     devices = [get_device(item.device) for item in found.runs]
     degrees = [
-        (1, 1, 1) if item.layout is None else (item.layout.tp, item.layout.pp, item.layout.num_micro_batches)
+        (1, 1, 1) if item.layout is None else (item.layout.tp, item.layout.pp, item.layout.num_microbatches)
         for item in found.runs
     ]
     columns = (
