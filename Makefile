@@ -35,8 +35,7 @@ demo: $(VENV)/.core ## Install the core alone and predict real training jobs at 
 	@$(ENVIRONMENT) $(BIN)/python tools/demo.py
 
 test: $(VENV)/.dev ## Install everything the tests use; lint, types, the wheel, tests (documentation included)
-	$(MAKE) --no-print-directory -j 2 --output-sync lint types wheel
-	$(MAKE) --no-print-directory unit
+	$(ENVIRONMENT) $(BIN)/python tools/unit.py --beside lint types wheel
 
 lint: $(VENV)/.dev ## Style and formatting
 	$(BIN)/ruff check .
