@@ -295,7 +295,7 @@ def main() -> int:
     print("\n".join(lines(document)))
     if not options.only:
         RESULTS.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        sys.path.append(str(Path(__file__).resolve().parents[1] / "scripts"))
+        sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))
         from pages import write_page
 
         write_page(PAGE, "\n".join(lines(document)))

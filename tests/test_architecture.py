@@ -252,7 +252,7 @@ def test_members_import_of_the_core_what_is_listed() -> None:
     """A name more needs a line there, and what nobody takes any more goes: the core may change it then."""
     listed = tomllib.loads(CORE_API.read_text(encoding="utf-8"))
     taken = core_api()
-    remedy = "To fix: python scripts/surface.py --core-api"
+    remedy = "To fix: python tools/surface.py --core-api"
     assert [*beyond(taken, listed)] == [], f"not listed. {remedy}"
     assert [*beyond(listed, taken)] == [], f"listed and not taken. {remedy}"
 

@@ -221,12 +221,12 @@ def test_files_of_users_are_opened_in_one_place() -> None:
     assert found == known, f"{sorted(known - found)} open none any more: take them from the list"
 
 
-@pytest.mark.parametrize("kind", ["fifo", "zero", "pipe", "folder", "long"])
+@pytest.mark.parametrize("kind", ["fifo", "zero_stage", "pipe", "folder", "long"])
 def test_only_regular_files_of_bounded_length_are_read(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "given.txt"
     if kind == "fifo":
         os.mkfifo(path)
-    elif kind == "zero":
+    elif kind == "zero_stage":
         path.symlink_to("/dev/zero")
     elif kind == "folder":
         path.mkdir()

@@ -20,7 +20,7 @@ from .errors import ConfigError, OutputError
 
 _Read = TypeVar("_Read")
 HOME_VARIABLE = "PRECISION_TIME_HOME"
-COMPILED = "tables.json"
+COMPILED = "compiled.json"
 """The shipped TOML files once more, as JSON; written when the package is installed (`hatch_build.py`)."""
 _NOT_SOURCE = frozenset({"__pycache__"})
 MOST_INPUT_BYTES = 2**29
@@ -390,7 +390,7 @@ def packaged_toml(package: str, name: str) -> Mapping[str, Any]:
     """The tables of a TOML file that ships in `package`, read once; not to be changed.
 
     Parsing TOML takes twenty times as long as JSON, a tenth of a second for what one answer needs. So the
-    tables of an installed package lie in `tables.json` as well (`compiled`), each with the checksum of its
+    tables of an installed package lie in `compiled.json` as well (`compiled`), each with the checksum of its
     file, and are taken from there while it holds; without that file the TOML is read.
     """
     content = packaged(package, name).read_bytes()
@@ -415,7 +415,7 @@ def _compiled() -> Mapping[str, tuple[int, Any]]:
 
 
 def compiled(folder: Path) -> str:
-    """What `tables.json` has to hold for the package in `folder`: all of its TOML files that JSON can say."""
+    """What `compiled.json` has to hold for the package in `folder`: all of its TOML files that JSON can say."""
     tables = {}
     for path in sorted(folder.rglob("*.toml")):
         content = path.read_bytes()

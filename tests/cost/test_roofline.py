@@ -153,14 +153,6 @@ def test_every_device_has_a_rate_for_every_type():
         assert (rates.units >= 1).all(), name
 
 
-def test_devices_broadcast_as_rows():
-    step = STEPS["resnet50", "fp32"]
-    devices = [A100, get_device("V100-SXM2-16GB")]
-    both = kernel_seconds(step, np.array([[32.0], [64.0]]), rates_of(devices), load_kernel_model())
-    assert both[0] == pytest.approx(seconds(step, 32, devices[0]))
-    assert both[1] == pytest.approx(seconds(step, 64, devices[1]))
-
-
 @pytest.mark.parametrize(
     ("model", "policy", "batch", "gflops_per_sample"),
     [

@@ -283,7 +283,7 @@ def _written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[
 
 def _overwritten_are_not_read(op: str, reads: list[Any], written: list[Any]) -> list[Any]:
     """`copy_`, `fill_` and the like only write their target."""
-    if op in ("copy", "fill", "zero", "bernoulli", "uniform", "normal") and written:
+    if op in ("copy", "fill", "zero_stage", "bernoulli", "uniform", "normal") and written:
         return [t for t in reads if t is not written[0]]
     return reads
 

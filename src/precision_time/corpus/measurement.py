@@ -132,9 +132,9 @@ class Measurement:
         return None if self.layout is None else self.layout.micro_batch_size
 
     @property
-    def num_micro_batches(self) -> int | None:
+    def num_microbatches(self) -> int | None:
         """Forward passes per optimizer step and replica."""
-        return None if self.layout is None else self.layout.num_micro_batches
+        return None if self.layout is None else self.layout.num_microbatches
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,6 +1,6 @@
 """What feeding a step costs the host: seconds in which its cores prepare the samples of a step.
 
-Figures and their sources: `data/input.toml`, fitted by scripts/calibrate_host.py.
+Figures and their sources: `data/input.toml`, fitted by data/calibrate_host.py.
 """
 
 from __future__ import annotations
@@ -101,5 +101,5 @@ def input_s(group: Jobs) -> Floats:
     Assumes: every core is busy with samples, each host feeds its own devices.
     """
     feed = feed_of(group.workload, group.cluster, group.stack)
-    samples = group.micro_batch_size * (group.num_micro_batches * group.layout.dp)
+    samples = group.micro_batch_size * (group.num_microbatches * group.layout.dp)
     return np.asarray(samples / feed.samples_per_s, dtype=np.float64)

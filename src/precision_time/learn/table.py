@@ -206,7 +206,7 @@ def priced_group(group: Jobs) -> tuple[StepCosts, JobTable]:
     Args:
         group: Jobs that differ in how their batch is cut up alone.
     """
-    given = zip(group.micro_batch_size.tolist(), group.num_micro_batches.tolist(), strict=True)
+    given = zip(group.micro_batch_size.tolist(), group.num_microbatches.tolist(), strict=True)
     batches, halves = with_halves(tuple(given))
     sizes, counts = zip(*batches, strict=True)
     [job] = group.shared

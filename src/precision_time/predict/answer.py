@@ -263,7 +263,7 @@ class _Facts:
     def of(cls, jobs: Jobs) -> _Facts:
         """By row."""
         columns = np.array([_facts(job) for job in jobs.shared], dtype=np.float64)[jobs.group].T
-        columns[0] *= jobs.num_micro_batches
+        columns[0] *= jobs.num_microbatches
         return cls(**dict(zip(cls.__dataclass_fields__, columns, strict=True)))
 
 

@@ -29,7 +29,7 @@ _SIZES = ("seq_len", "image_size")
 _LEAST_CHANGE = 0.02
 """Of the time, from which an assumption matters: less than repeats of a run differ by."""
 LEAST_MEMORY_CHANGE = 0.1
-"""Of the memory: twice what published peaks are missed by (scripts/memory_accuracy.py)."""
+"""Of the memory: twice what published peaks are missed by (data/memory_accuracy.py)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

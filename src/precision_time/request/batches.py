@@ -119,7 +119,7 @@ class _Batches:
         rows = self.job.workload.rows_per_sample
         if self.name == "batch_size":
             return self.values * rows, np.ones(len(self.values), dtype=bool)
-        shares = self.job.layout.dp * self.job.layout.num_micro_batches
+        shares = self.job.layout.dp * self.job.layout.num_microbatches
         return self.values / shares * rows, self.values % shares == 0
 
     def _alike(self, micro: Floats, whole: Bools) -> list[Indices]:
@@ -130,7 +130,7 @@ class _Batches:
         found, rest = [fits], whole & ~fits
         if rest.any():
             first = replace(job, layout=replace(job.layout, micro_batch_size=float(micro[rest.argmax()])))
-            sharded = sharded_if_needed(first, self.request.layout.zero, Diagnostics())
+            sharded = sharded_if_needed(first, self.request.layout.zero_stage, Diagnostics())
             if sharded is not first:
                 found.append(rest & (_needed(sharded, micro) <= capacity))
                 rest &= ~found[-1]

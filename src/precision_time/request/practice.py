@@ -203,7 +203,7 @@ def question_of(request: RequestFields, workload: Workload, cluster: Cluster) ->
     if request.global_batch_tokens is not None and graph.seq_len:
         samples = request.global_batch_tokens / graph.seq_len
     elif request.batch_size is not None and samples is None:
-        samples = request.batch_size * layout.grad_accum * devices
+        samples = request.batch_size * layout.num_microbatches * devices
     return Question(
         family=family_of(workload.family),
         method=method_of(request, workload),
@@ -382,7 +382,7 @@ def _is_open(question: Question, point: str, fields: Sequence[str]) -> bool:
     if all(name in given for name in fields):
         return False
     if point == "batch":  # all answers to a prompt belong together, and degrees say who shares a batch
-        return not (given & {"batch_size", "grad_accum"} or method == "rl" or question.cut_up)
+        return not (given & {"batch_size", "num_microbatches"} or method == "rl" or question.cut_up)
     if point == "optimizer":  # elsewhere a model's usual one is better known than who uses what
         return question.family == "language" and method in ("full", "lora", "qlora")
     if point == "links":
@@ -392,7 +392,7 @@ def _is_open(question: Question, point: str, fields: Sequence[str]) -> bool:
         closed = given & {"mean_seq_len", "padding_share"} or ("seq_len" in given and not question.dataset)
         return question.family in _SEQUENCES and method != "rl" and not closed
     if point == "sharding":
-        return question.num_devices > 1 and "zero" not in given
+        return question.num_devices > 1 and "zero_stage" not in given
     if point == "generation":
         return method == "rl"
     if point == "adapter":
@@ -422,7 +422,7 @@ def _can(question: Question, profile: StackProfile, fields: Mapping[str, Any]) -
     if attention.startswith("flash") and device.arch in constants("kernels")["without_flash"]:
         return False
     whole = question.room == "crowded" and not question.cut_up and "pp" not in axes_of(profile.name)
-    if fields.get("zero") == 0 and question.num_devices > 1 and whole:
+    if fields.get("zero_stage") == 0 and question.num_devices > 1 and whole:
         return False
     packs = fields.keys() & (_LENGTHS - {"seq_len"})
     if packs and (profile.unpadded_from is not None or "unpadded_sequences" in given):

@@ -53,7 +53,7 @@ def shipped_votes() -> Votes:
 
 
 def counted_votes(tables: Mapping[str, Any]) -> Iterator[tuple[str, Vote]]:
-    """Votes of tables as scripts/practice.py counts them, each with its point.
+    """Votes of tables as data/practice.py counts them, each with its point.
 
     Args:
         tables: By point: `columns`, and `rows` in their order; a class that is "*" is any.

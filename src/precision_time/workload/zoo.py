@@ -1,7 +1,7 @@
 """Pre-captured graphs of known models, read from `data/zoo.zip` with the standard library alone.
 
 The archive holds `index.json` (one short entry a name) and one compact graph per model and image size
-(`graphs/NAME@SIZE.json`, or `graphs/NAME.json` where no image enters), written by `scripts/build_zoo.py`.
+(`graphs/NAME@SIZE.json`, or `graphs/NAME.json` where no image enters), written by `data/build_zoo.py`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ZooEntry:
     source_library: str = ""
 
 
-_REMEDY = "To fix: reinstall the package, or rebuild the file with scripts/build_zoo.py."
+_REMEDY = "To fix: reinstall the package, or rebuild the file with data/build_zoo.py."
 _ENTRY_FIELDS = frozenset(item.name for item in fields(ZooEntry))
 
 
@@ -115,7 +115,7 @@ def read_index(archive: zipfile.ZipFile) -> Mapping[str, ZooEntry]:
     if data.get("schema") != ZOO_SCHEMA_VERSION:
         raise CaptureError(
             f"The zoo has schema {data.get('schema')!r}, this version reads {ZOO_SCHEMA_VERSION}. "
-            "To fix: rebuild it with scripts/build_zoo.py or reinstall the package."
+            "To fix: rebuild it with data/build_zoo.py or reinstall the package."
         )
     entries, defaults = data.get("entries"), data.get("defaults")
     if not isinstance(entries, dict) or not isinstance(defaults, dict):

@@ -16,7 +16,7 @@ from precision_time_integrations.measure.steps.catalog import built_in_models
 from precision_time_integrations.measure.trial import WorkerGroup
 from precision_time_papers.campaign.campaign import campaign_of, load_campaign
 
-SHIPPED = Path(__file__).resolve().parents[4] / "scripts" / "campaigns"
+SHIPPED = Path(__file__).resolve().parents[2] / "studies" / "campaigns"
 
 
 def sweep(**changes: Any) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def _at_layout(fields: Mapping[str, Any], table: Table, row: int) -> dict[str, A
 def layout_fields(words: str) -> dict[str, Any]:
     """Options of a layout as fields of a request: the way back from `option_words`.
 
-    >>> layout_fields("--tp 8 --zero 1 --no-reshard-after-forward -b 2")
+    >>> layout_fields("--tp 8 --zero-stage 1 --no-reshard-after-forward -b 2")
     {'tp': '8', 'zero': '1', 'reshard_after_forward': False, 'batch_size': '2'}
     """
     found: dict[str, Any] = {}

@@ -149,7 +149,7 @@ def _pieces(
     """The step of a stage in pieces, without gaps, from 0 to its end."""
     order = orders_of(layout)[stage]
     deferred = any(task.work is Work.WEIGHT for task in order)
-    chunks = layout.virtual_pp
+    chunks = layout.vpp
     layers = min(max(round(of_stage / chunks), 1), _MOST_LAYERS)
     clock = held = 0.0
     works = iter(order)

@@ -108,7 +108,7 @@ def step_timeline(job: Job, prediction: Prediction) -> StepTimeline:
     """
     passes = _passes(job, prediction)
     layout = job.layout
-    count = layout.num_micro_batches
+    count = layout.num_microbatches
     times = StageTimes(
         forward_s=sum(passes.forward.values()) / count, backward_s=sum(passes.backward.values()) / count
     )

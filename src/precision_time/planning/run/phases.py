@@ -22,7 +22,7 @@ _FIXED = (
     *("inputs", "example_inputs"),
 )
 """Fields that hold for the whole run."""
-_SAME_PROGRAM = frozenset({*RUN_LENGTHS, *GLOBAL_BATCHES, "samples", "grad_accum"})
+_SAME_PROGRAM = frozenset({*RUN_LENGTHS, *GLOBAL_BATCHES, "samples", "num_microbatches"})
 """Fields that may change without compiling the step again."""
 _ROUNDING = 1e-3
 """Relative difference by which phases may miss the total that stands beside them."""
