@@ -124,7 +124,10 @@ class Server:
             return model
         kind = _UPLOADED.get(Path(model).suffix.lower())
         if kind is not None:
-            return once_per_file(_uploaded, Path(model), self, kind)
+            path = Path(model)
+            if not path.exists():
+                return _uploaded(path, self, kind)  # which says so
+            return once_per_file(_uploaded, path, self, kind)
         try:
             check_named_in_data(model)
         except ConfigError:

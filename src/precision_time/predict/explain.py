@@ -128,7 +128,7 @@ def explain(model: Any, **options: Any) -> Explanation:
 def _price(step: LoweredStep, device: Device, batch: float) -> _Priced:
     scaled = step.m_scales | step.k_scales | step.count_scales
     repeats = step.repeat * step.sequential_steps
-    seconds = kernel_seconds(step, np.array([[batch]]), rates_of([device]), load_kernel_model())[0]
+    seconds = kernel_seconds(step, np.array([[batch]]), rates_of(device), load_kernel_model())[0]
     return _Priced(
         step=step,
         flops=step.flops * repeats * np.where(scaled, batch, 1.0),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..cache import memo
 from ..corpus.measurement import Measurement
 from ..corpus.store import corpus_store
 from ..learn.artifact import TrainedPredictor
@@ -50,6 +49,5 @@ def nearest_measurements(table: JobTable, predictor: TrainedPredictor) -> tuple[
     return tuple(shown.values())
 
 
-@memo(1024)
 def _measured_run(row_id: int) -> Measurement:
     return corpus_store().get(row_id)
