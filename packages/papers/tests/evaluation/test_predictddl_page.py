@@ -28,7 +28,12 @@ from precision_time_papers.evaluation.papers.one_campaign import (
     refitted,
 )
 from precision_time_papers.evaluation.papers.own_campaign import FILE, device_name
-from precision_time_papers.evaluation.papers.predictddl import embedding_verdict, times_lower, verdict
+from precision_time_papers.evaluation.papers.predictddl import (
+    claims_of,
+    embedding_verdict,
+    times_lower,
+    verdict,
+)
 from precision_time_papers.evaluation.replay import drawn_replay_rows
 
 
@@ -93,6 +98,11 @@ def test_the_verdict_follows_the_figures() -> None:
     assert "the embedding adds to them by the mean and the median" in better
     assert "the embedding does not add to them" in worse
     assert times_lower(answers(1.2, 1.1), CHOSEN, PER_JOB) == (None, None, 0)
+    against, unseen = claims_of("networks", {"architecture": answers(1.2, 1.1)})
+    assert (against.ours, against.rows, against.verdict) == ("4.0x (one fit)", 4, "does not hold")
+    assert unseen.ours.startswith("10.0 % (median 10.0); three sums") and unseen.ours.endswith(
+        "(median 20.0)"
+    )
 
 
 def test_drawn_jobs_come_whole_and_others_are_of_no_such_job() -> None:
