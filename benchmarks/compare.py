@@ -76,7 +76,7 @@ def cases(rows: Path) -> tuple[Case, ...]:
     price = """
 import json, time
 from precision_time.corpus.store import load_corpus
-from precision_time.learn.table import measured_table
+from precision_time.learn.measured import measured_table
 rows = load_corpus()[::10]
 start = time.process_time()
 measured_table(rows)

@@ -35,14 +35,14 @@ sys.path.insert(0, str(HERE))
 import rich.progress  # noqa: E402
 import torch  # noqa: E402
 
-from precision_time.errors import PrecisionTimeError, UnknownNameError  # noqa: E402
-from precision_time.workload.capture.recorder import record  # noqa: E402
-from precision_time.workload.capture.timm_models import (  # noqa: E402
+from precision_time.capture.recorder import record  # noqa: E402
+from precision_time.capture.timm_models import (  # noqa: E402
     import_timm,
     import_torchvision,
     resolve_timm_name,
     timm_capturer,
 )
+from precision_time.errors import PrecisionTimeError, UnknownNameError  # noqa: E402
 from precision_time.workload.graph import PRODUCT_CLASSES, OpClass, OpGraph, graph_from_json, graph_to_json  # noqa: E402
 from precision_time.workload.zoo import ZOO_SCHEMA_VERSION, graph_member, zoo_path  # noqa: E402
 from zoo_definitions import Entry  # noqa: E402

@@ -75,7 +75,7 @@ def priced(rows: Sequence[Measurement]) -> Iterator[Priced]:
         step = lower(group.workload.graph, group.precision, group.cluster.device.arch)
         compute = compute_costs(step, group, kernel_model_of(group))
         costs = price(group)
-        host_s = np.broadcast_to(compute.host_s, (len(group),)) * group.layout.num_micro_batches
+        host_s = np.broadcast_to(compute.host_s, (len(group),)) * group.layout.num_microbatches
         rest = ("optimizer_s", "unscale_s", "host_sync_s", "trainer_s", "offload_s", "straggler_s")
         rest_s = np.sum([costs.terms[name] for name in rest], axis=0)
         busy_s = costs.step_time_s - rest_s - costs.terms["host_stall_s"]

@@ -326,7 +326,7 @@ def _priced(group: Jobs) -> Priced:
     lowered = lower(group.workload.graph, group.precision, device.arch)
     compute, costs = compute_costs(lowered, group, model), price(group)
     step = compute.step
-    repeats = group.layout.num_micro_batches
+    repeats = group.layout.num_microbatches
     samples = group.micro_batch_size[:, None] * _kept_share(group)
     rates = rates_of([device])
     table = np.ones_like(model.compute)

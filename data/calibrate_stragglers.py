@@ -54,7 +54,7 @@ LEAST_DEVICES = 8
 """Smaller runs do not measure scaling, but the difference between one device and several."""
 TASKS = frozenset({"lm-pretrain", "lm-finetune"})
 """Transformers: their steps are long beside latencies, and no input pipeline slows them."""
-_OF_SCALE = frozenset({"dp", "shard_size", "bucket_bytes"})
+_OF_SCALE = frozenset({"dp", "dp_shard", "bucket_bytes"})
 _LAYOUT = tuple(item.name for item in fields(Layout) if item.name not in _OF_SCALE)
 
 

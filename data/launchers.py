@@ -39,22 +39,22 @@ from precision_time.workload.resolve import decoder_sizes
 SCHEMAS = Path(__file__).parents[1] / "tests" / "launch" / "schemas.json"
 _H100 = {"device": "H100-SXM5-80GB", "gpus": 64}
 JOBS: tuple[dict[str, Any], ...] = (
-    {"model": "llama3-8b", "zero": 3, "batch_size": 2, **_H100},
-    {"model": "llama3-8b", "zero": 3, "shard_size": 8, "checkpointing": "selective", **_H100},
-    {"model": "llama3-8b", "zero": 3, "offload": "parameters", "reshard_after_forward": False, **_H100},
-    {"model": "llama3-8b", "zero": 2, "offload": "optimizer", "batch_size": 1, "grad_accum": 4, **_H100},
-    {"model": "llama3-8b", "zero": 0, "batch_size": 1, "checkpointing": "full", **_H100},
-    {"model": "llama3-8b", "zero": 1, "tp": 2, "batch_size": 1, "precision": "fp16-mixed", **_H100},
-    {"model": "llama3-8b", "zero": 3, "tp": 2, "cp": 4, "batch_size": 1, "seq_len": 32768, **_H100},
-    {"model": "llama3-70b", "zero": 1, "tp": 8, "pp": 2, "grad_accum": 8, "batch_size": 1, **_H100},
-    {"model": "llama3-70b", "zero": 1, "tp": 4, "pp": 4, "virtual_pp": 5, "grad_accum": 8, "batch_size": 1,
+    {"model": "llama3-8b", "zero_stage": 3, "batch_size": 2, **_H100},
+    {"model": "llama3-8b", "zero_stage": 3, "dp_shard": 8, "checkpointing": "selective", **_H100},
+    {"model": "llama3-8b", "zero_stage": 3, "offload": "parameters", "reshard_after_forward": False, **_H100},
+    {"model": "llama3-8b", "zero_stage": 2, "offload": "optimizer", "batch_size": 1, "num_microbatches": 4, **_H100},
+    {"model": "llama3-8b", "zero_stage": 0, "batch_size": 1, "checkpointing": "full", **_H100},
+    {"model": "llama3-8b", "zero_stage": 1, "tp": 2, "batch_size": 1, "precision": "fp16-mixed", **_H100},
+    {"model": "llama3-8b", "zero_stage": 3, "tp": 2, "cp": 4, "batch_size": 1, "seq_len": 32768, **_H100},
+    {"model": "llama3-70b", "zero_stage": 1, "tp": 8, "pp": 2, "num_microbatches": 8, "batch_size": 1, **_H100},
+    {"model": "llama3-70b", "zero_stage": 1, "tp": 4, "pp": 4, "vpp": 5, "num_microbatches": 8, "batch_size": 1,
      "checkpointing": "full:20", "precision": "fp8-mixed", **_H100},
-    {"model": "llama3-70b", "zero": 1, "tp": 8, "pp": 8, "stage_layers": "9,10,11,10x4,10", "grad_accum": 8,
+    {"model": "llama3-70b", "zero_stage": 1, "tp": 8, "pp": 8, "stage_layers": "9,10,11,10x4,10", "num_microbatches": 8,
      "batch_size": 1, "checkpointing": "full", **_H100},
-    {"model": "mixtral-8x7b", "zero": 1, "tp": 4, "ep": 8, "expert_tp": 1, "batch_size": 1, "grad_accum": 2,
-     "context_method": "all-gather", "cp": 2, "precision": "fp8-mixed:blockwise", **_H100},
-    {"model": "llama3-70b", "zero": 3, "pp": 4, "grad_accum": 8, "batch_size": 1, **_H100},
-    {"model": "resnet50", "device": "A100-SXM4-80GB", "gpus": 8, "batch_size": 64, "zero": 0},
+    {"model": "mixtral-8x7b", "zero_stage": 1, "tp": 4, "ep": 8, "etp": 1, "batch_size": 1, "num_microbatches": 2,
+     "cp_comm_type": "all-gather", "cp": 2, "precision": "fp8-mixed:blockwise", **_H100},
+    {"model": "llama3-70b", "zero_stage": 3, "pp": 4, "num_microbatches": 8, "batch_size": 1, **_H100},
+    {"model": "resnet50", "device": "A100-SXM4-80GB", "gpus": 8, "batch_size": 64, "zero_stage": 0},
 )  # fmt: skip
 """Layouts that together use every key of every table, where the launcher can run them."""
 _FURTHER = shlex.split(

@@ -22,7 +22,7 @@ from precision_time.cost.job import Job, Jobs
 from precision_time.cost.memory import memory_of
 from precision_time.cost.stacks import get_stack_profile
 from precision_time.hardware.catalog import get_cluster
-from precision_time.parallel.layout import Checkpointing, ContextMethod, Layout, Offload, PipelineSchedule
+from precision_time.parallel.layout import Checkpointing, CpCommType, Layout, Offload, PipelineSchedule
 from precision_time.precision.catalog import get_policy
 from precision_time.units import GIBI
 from precision_time.workload.resolve import load_workload
@@ -31,7 +31,7 @@ _DATA = Path(__file__).parents[1] / "tests" / "cost"
 _EVERY_SECOND = 0.5
 _ENUMS = {
     "checkpointing": Checkpointing,
-    "context_method": ContextMethod,
+    "cp_comm_type": CpCommType,
     "offload": Offload,
     "schedule": PipelineSchedule,
 }

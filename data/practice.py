@@ -116,7 +116,7 @@ POINTS: Mapping[str, tuple[tuple[str, ...], Callable[[Row], Mapping[str, Any] | 
     "sharding": (
         ("method", "scale", "room"),
         lambda row: (
-            {"zero": row.measured.layout.zero_stage}
+            {"zero_stage": row.measured.layout.zero_stage}
             if row.measured.layout is not None and row.measured.layout.data_ranks > 1
             else None
         ),

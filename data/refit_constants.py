@@ -44,8 +44,8 @@ from precision_time.corpus.protocols import PROTOCOLS, source_name
 from precision_time.corpus.store import corpus_fingerprint, load_corpus
 from precision_time.cost.constants import constants
 from precision_time.learn.boosting import DEFAULT_SETTINGS
+from precision_time.learn.measured import MeasuredTable, measured_table
 from precision_time.learn.metrics import errors_percent
-from precision_time.learn.table import MeasuredTable, measured_table
 from precision_time_papers.evaluation.metrics import mean_over_groups
 from precision_time_papers.evaluation.report import sample_families
 from precision_time_papers.precision_aware import fit_to

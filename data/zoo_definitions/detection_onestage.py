@@ -323,7 +323,7 @@ class EfficientDet(nn.Module):
 
     def __init__(self, classes: int = 90) -> None:
         super().__init__()
-        from precision_time.workload.capture.timm_models import import_timm
+        from precision_time.capture.timm_models import import_timm
 
         self.backbone = import_timm().create_model(
             "efficientnet_b0", features_only=True, out_indices=(2, 3, 4)

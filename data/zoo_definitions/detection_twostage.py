@@ -57,7 +57,7 @@ class TimmStages(nn.Module):
 
     def __init__(self, name: str) -> None:
         super().__init__()
-        from precision_time.workload.capture.timm_models import import_timm
+        from precision_time.capture.timm_models import import_timm
 
         self.net = import_timm().create_model(name, features_only=True, out_indices=(1, 2, 3, 4))
         self.widths = list(self.net.feature_info.channels())

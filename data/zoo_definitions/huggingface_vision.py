@@ -17,7 +17,7 @@ from ._blocks import image, index, on_meta, real
 
 
 def _transformers() -> Any:
-    from precision_time.workload.capture.huggingface import import_transformers
+    from precision_time.capture.huggingface import import_transformers
 
     return import_transformers()
 

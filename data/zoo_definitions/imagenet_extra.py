@@ -236,7 +236,7 @@ def _torchvision(
     name: str, params: float, gmacs: float, *, options: dict[str, Any] | None = None, **changes: Any
 ) -> Entry:
     def build() -> nn.Module:
-        from precision_time.workload.capture.timm_models import import_torchvision
+        from precision_time.capture.timm_models import import_torchvision
 
         import_torchvision()
         import torchvision

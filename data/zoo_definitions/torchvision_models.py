@@ -20,7 +20,7 @@ _QUERIES, _CLASSES = 100, 92
 
 
 def _torchvision() -> Any:
-    from precision_time.workload.capture.timm_models import import_torchvision
+    from precision_time.capture.timm_models import import_torchvision
 
     return import_torchvision()
 

@@ -100,7 +100,7 @@ class Frames(nn.Module):
 
     def __init__(self, frames: int, *, shift: bool) -> None:
         super().__init__()
-        from precision_time.workload.capture.timm_models import import_torchvision
+        from precision_time.capture.timm_models import import_torchvision
 
         import_torchvision()
         import torchvision

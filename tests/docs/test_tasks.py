@@ -17,7 +17,7 @@ OPEN: set[int] = set()
 """Tasks that are hard still."""
 RUN_ELSEWHERE = {
     21: pytest.mark.nightly(
-        covered_by="tests/workload/test_capture_sources.py::test_exported_program_equals_the_module"
+        covered_by="tests/capture/test_capture_sources.py::test_exported_program_equals_the_module"
     ),
     51: pytest.mark.nightly(covered_by="tests/docs/test_docs.py::test_generated_blocks_are_up_to_date"),
 }

@@ -90,7 +90,7 @@ def job_key(run: Measurement) -> tuple[Hashable, ...]:
     """What a user would have to say to ask for the job: everything but who ran it and in which software."""
     return (
         *(run.model, run.device, run.num_devices, run.num_nodes, run.precision),
-        *(run.global_batch_size, run.seq_len, None if run.layout is None else run.layout.num_micro_batches),
+        *(run.global_batch_size, run.seq_len, None if run.layout is None else run.layout.num_microbatches),
     )
 
 

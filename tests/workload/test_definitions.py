@@ -161,7 +161,7 @@ def test_aliases_name_nothing_twice() -> None:
 @cache
 def graph_of(name: str) -> Any:
     """The captured graph of an entry."""
-    from precision_time.workload.capture.recorder import CAPTURE_BATCH, record
+    from precision_time.capture.recorder import CAPTURE_BATCH, record
 
     entry = entries()[name]
     with torch.device("meta"):

@@ -21,7 +21,7 @@ from typing import Any
 from unittest import mock
 
 from eta_series import Series, read_series
-from precision_time.workload.capture.timm_models import import_torchvision
+from precision_time.capture.timm_models import import_torchvision
 
 SHARES = (0.01, 0.05, 0.2, 0.5)
 _RICH_EVERY_S = 5.0

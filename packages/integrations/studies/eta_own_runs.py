@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from precision_time.workload.capture.timm_models import import_torchvision
+from precision_time.capture.timm_models import import_torchvision
 
 Batch = tuple[Any, Any]
 _STARTED_S = time.monotonic()

@@ -28,8 +28,8 @@ import numpy as np
 from eta_baselines import BASELINES, SHARES, Clock, remaining_at
 from eta_series import Series, read_series
 from precision_time import predict_time
+from precision_time.capture.timm_models import import_torchvision
 from precision_time.errors import PrecisionTimeError
-from precision_time.workload.capture.timm_models import import_torchvision
 from precision_time_integrations.online import RunMonitor
 from precision_time_integrations.online.estimate import (
     Estimate,

@@ -23,8 +23,8 @@ from precision_time.corpus.splits import Fold
 from precision_time.corpus.store import load_corpus
 from precision_time.io import cache_folder
 from precision_time.learn.boosting import DEFAULT_SETTINGS, BoosterSettings, boost
+from precision_time.learn.measured import MeasuredTable
 from precision_time.learn.novelty import shrinkage, training_set
-from precision_time.learn.table import MeasuredTable
 from precision_time.learn.training import row_weights
 from precision_time_papers.evaluation.pricing import priced_corpus
 from precision_time_papers.evaluation.report import FOLDS, sample_families

@@ -18,15 +18,15 @@ from pathlib import Path
 
 import numpy as np
 
-from precision_time.corpus.measurement import Measurement
-from precision_time.corpus.store import load_corpus
-from precision_time_papers.evaluation.papers.embedding import (
+from papers_tables.embedding import (
     RESULT,
     Rows,
     ghn_study,
     reuse_study,
     unseen_study,
 )
+from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.store import load_corpus
 from precision_time_papers.ghn.weights import load_weights
 from precision_time_papers.predictddl.trainer import rows_by_type
 

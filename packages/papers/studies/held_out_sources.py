@@ -14,8 +14,8 @@ from precision_time.corpus.store import load_corpus
 from precision_time.io import cache_folder
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.boosting import DEFAULT_SETTINGS
+from precision_time.learn.measured import MeasuredTable
 from precision_time.learn.predictor import Predictor
-from precision_time.learn.table import MeasuredTable
 from precision_time_papers.evaluation.pricing import priced_corpus
 from precision_time_papers.precision_aware import fit_to
 

@@ -19,8 +19,8 @@ import numpy as np
 from held_out_sources import Floats, HeldOutSource, corpus_table, hold_out
 from precision_time import __version__
 from precision_time.corpus.measurement import Measurement
+from precision_time.learn.measured import MeasuredTable
 from precision_time.learn.metrics import errors_percent, summarize
-from precision_time.learn.table import MeasuredTable
 from repository import write_page
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "large-models.md"

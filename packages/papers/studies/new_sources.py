@@ -21,7 +21,7 @@ from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
 from precision_time.cost.stacks import get_stack_profile, stack_names
 from precision_time.errors import PrecisionTimeError
-from precision_time.learn.table import measured_table
+from precision_time.learn.measured import measured_table
 from precision_time.parallel.layout import Checkpointing
 from precision_time.predict.api import predict
 from precision_time.request.request import Request
@@ -50,9 +50,9 @@ def typed(row: Measurement) -> Request:
     """The run in the words of a user: model, devices, precision, batch, degrees."""
     given, layout = request_of(row).given(), row.layout
     assert layout is not None
-    degrees = {name: getattr(layout, name) for name in ("tp", "pp", "cp", "ep", "virtual_pp")}
+    degrees = {name: getattr(layout, name) for name in ("tp", "pp", "cp", "ep", "vpp")}
     options: dict[str, Any] = {name: degree for name, degree in degrees.items() if degree > 1}
-    options |= {"grad_accum": layout.num_micro_batches, "zero": layout.zero_stage, "uneven": True}
+    options |= {"num_microbatches": layout.num_microbatches, "zero_stage": layout.zero_stage, "uneven": True}
     if layout.checkpointing is not Checkpointing.NONE:
         options["checkpointing"] = layout.checkpointing.value
     return Request.of(

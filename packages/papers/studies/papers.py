@@ -9,8 +9,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from papers_tables.page import PAPERS, papers_page
 from precision_time.executor import process_map
-from precision_time_papers.evaluation.papers.page import PAPERS, papers_page
 from repository import write_page
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "papers.md"

@@ -25,8 +25,9 @@ from precision_time.cost.job import Job
 from precision_time.cost.roofline import peak_flops_per_s
 from precision_time.cost.stacks import get_stack_profile
 from precision_time.hardware.catalog import get_cluster
+from precision_time.learn.measured import MeasuredTable
 from precision_time.learn.metrics import summarize
-from precision_time.learn.table import MeasuredTable, job_table
+from precision_time.learn.table import job_table
 from precision_time.parallel.layout import Checkpointing, Layout, PipelineSchedule
 from precision_time.precision.catalog import get_policy
 from precision_time.workload.resolve import load_workload
@@ -334,7 +335,7 @@ def mosaic_part(study: Study) -> Iterator[str]:
     assert row.layout is not None
     yield MOSAIC.format(
         micro=row.layout.micro_batch_size,
-        count=row.layout.num_micro_batches,
+        count=row.layout.num_microbatches,
         seq_len=row.seq_len,
         measured=measured_s,
         rows=len(scored.rows),

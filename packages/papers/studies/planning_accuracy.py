@@ -12,8 +12,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from planning_tables import page, stored
 from precision_time.io import cache_folder
-from precision_time_papers.evaluation.planning import page, stored
 from repository import write_page
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "planning-accuracy.md"

@@ -2,7 +2,7 @@
 
     python precision_risk.py
 
-Takes seconds. The table is `precision-time measure-risk --plan full --table ...` (half an hour of one core).
+Takes seconds. The table is `measure_risk.py --plan full --table ...` (half an hour of one core).
 Every sentence with a figure is computed from it.
 """
 
@@ -17,16 +17,16 @@ from statistics import median
 from typing import Any
 
 from precision_time.render.picture import require_matplotlib
-from precision_time_papers.risk.plan import ALL, BUT, load_risk_plan
-from precision_time_papers.risk.recipe import known_recipes
-from precision_time_papers.risk.summary import (
+from repository import write_page
+from risk_study.plan import ALL, BUT, load_risk_plan
+from risk_study.recipe import known_recipes
+from risk_study.summary import (
     Additivity,
     MeasuredRisk,
     additivity,
     over_first_seeds,
     read_table,
 )
-from repository import write_page
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLE = ROOT / "src/precision_time/planning/precisions/data/measured_risk.csv"
@@ -56,9 +56,9 @@ over seeds, shown as ±.
 It is an emulation: operands are rounded to the values of bf16, fp16, fp8 or fp4 and multiplied and summed in
 fp32; embeddings give narrow values, norms read and write them. Softmax, activation functions and residual
 sums stay fp32. The master weights are fp32 but in the rows of `bf16/` and `fp16/`. No accelerator was at
-hand: `precision-time measure-risk --on cuda --native` runs the same loop with the types of a GPU and has not
-been run on one. What published runs of large models say stands beside these figures in the advice of
-`precision-time list precisions`.
+hand: `packages/papers/studies/measure_risk.py --on cuda --native` runs the same loop with the types of a GPU
+and has not been run on one. What published runs of large models say stands beside these figures in the
+advice of `precision-time list precisions`.
 """
 LIMITS = """
 ## Limits
@@ -82,7 +82,7 @@ LIMITS = """
 ## Again
 
 ```bash
-precision-time measure-risk --plan full --out risk.csv --table measured_risk.csv
+python packages/papers/studies/measure_risk.py --plan full --out risk.csv --table measured_risk.csv
 ```
 
 The file grows by one training at a time; stopped, it goes on where it was. Plan, recipes and formats are TOML

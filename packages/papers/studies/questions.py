@@ -32,8 +32,8 @@ from precision_time.executor import process_map
 from precision_time.io import write_atomically
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.boosting import DEFAULT_SETTINGS
-from precision_time.learn.predictor import fit_predictor
-from precision_time.learn.table import job_table, measured_table
+from precision_time.learn.measured import fit_predictor, measured_table
+from precision_time.learn.table import job_table
 from precision_time.learn.training import HELD_OUT, row_weights
 from precision_time.predict.scenarios import mixture, scenarios_of
 from precision_time.render.table import columns_of, markdown_lines

@@ -18,10 +18,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-OUT = (
-    Path(__file__).resolve().parents[3]
-    / "packages/papers/src/precision_time_papers/evaluation/queue/data/traces.csv"
-)
+OUT = Path(__file__).resolve().parents[3] / "packages/papers/studies/queue_replay/data/traces.csv"
 COLUMNS = ("trace", "workload", "arrival_s", "application", "gpus", "global_batch", "steps")
 """The file that a row is from is named by trace in traces.toml."""
 POLLUX, GAVEL = "osdi21-artifact", "HEAD"

@@ -20,12 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration_study import held_out, scores, table_lines
-from precision_time.corpus.store import load_corpus
-from precision_time.executor import process_map
-from precision_time.io import cache_folder
-from precision_time.render.document import table_markdown
-from precision_time_papers.evaluation.cross_validation import Runs, tree_settings
-from precision_time_papers.evaluation.papers.ray import (
+from papers_tables.ray import (
     CAMPAIGNS,
     RULES,
     campaign_tables,
@@ -33,7 +28,12 @@ from precision_time_papers.evaluation.papers.ray import (
     tasks_of,
     verdict,
 )
-from precision_time_papers.evaluation.papers.ray import outcome_of as campaign_outcome
+from papers_tables.ray import outcome_of as campaign_outcome
+from precision_time.corpus.store import load_corpus
+from precision_time.executor import process_map
+from precision_time.io import cache_folder
+from precision_time.render.document import table_markdown
+from precision_time_papers.evaluation.cross_validation import Runs, tree_settings
 from precision_time_papers.evaluation.pricing import PricedCorpus, priced_corpus
 from precision_time_papers.ray_models.report import time_against
 from precision_time_papers.ray_models.techniques import TECHNIQUES

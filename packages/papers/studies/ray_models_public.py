@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precision_time.corpus.measurement import Measurement
-from precision_time.learn.table import MeasuredTable
+from precision_time.learn.measured import MeasuredTable
 from precision_time_papers.ray_models.features import engineered, term_features, without_duplicates
 from precision_time_papers.ray_models.grey import GreyBox
 from precision_time_papers.ray_models.points import Points

@@ -140,17 +140,17 @@ def grid(
             sequence_parallel=tp > 1,
             stage_layers=layers_of_stages(layers, Layout(pp=pp)) if layers % pp else (),
             micro_batch_size=float(micro),
-            num_micro_batches=batch_size // (dp * micro),
+            num_microbatches=batch_size // (dp * micro),
         )
 
 
 def interleaved(layout: Layout, layers: int) -> Iterator[Layout]:
     """The layout with its stages cut into chunks: micro batches then go in rounds of the stages."""
-    if layout.pp == 1 or layers % layout.pp or layout.num_micro_batches % layout.pp:
+    if layout.pp == 1 or layers % layout.pp or layout.num_microbatches % layout.pp:
         return
     for chunks in CHUNKS:
         if (layers // layout.pp) % chunks == 0:
-            yield replace(layout, schedule=PipelineSchedule.INTERLEAVED, virtual_pp=chunks)
+            yield replace(layout, schedule=PipelineSchedule.INTERLEAVED, vpp=chunks)
 
 
 def fitting(job: Job) -> Job | None:
@@ -244,11 +244,11 @@ def word(term: str) -> str:
 def layout_words(layout: Layout) -> str:
     """Degrees, batches and recomputation in short."""
     degrees = [f"tp{layout.tp}", f"pp{layout.pp}"]
-    if layout.virtual_pp > 1:
-        degrees[-1] += f" in {layout.virtual_pp} chunks"
+    if layout.vpp > 1:
+        degrees[-1] += f" in {layout.vpp} chunks"
     if layout.cp > 1:
         degrees.append(f"cp{layout.cp}")
-    batches = f"{layout.micro_batch_size:g} x {layout.num_micro_batches}"
+    batches = f"{layout.micro_batch_size:g} x {layout.num_microbatches}"
     return f"{' '.join(degrees)} dp{layout.dp}, {batches}, {layout.checkpointing.value}"
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from precision_time.executor import process_map
-from precision_time_papers.evaluation.queue.plans import PlanOutcome, replay_plans
-from precision_time_papers.evaluation.queue.replay import (
+from queue_replay.plans import PlanOutcome, replay_plans
+from queue_replay.replay import (
     BLIND,
     ESTIMATORS,
     FIFO,
@@ -34,7 +34,7 @@ from precision_time_papers.evaluation.queue.replay import (
     replay,
     replay_pairs,
 )
-from precision_time_papers.evaluation.queue.traces import CASES, HELD_OUT, workloads_of
+from queue_replay.traces import CASES, HELD_OUT, workloads_of
 from repository import write_page
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/reference/scheduling.md"

@@ -26,8 +26,8 @@ from precision_time.corpus.jobs import job_of
 from precision_time.corpus.splits import SplitBy, group_numbers, grouped_folds
 from precision_time.corpus.store import load_corpus
 from precision_time.io import cache_folder
+from precision_time.learn.measured import MeasuredTable
 from precision_time.learn.metrics import summarize
-from precision_time.learn.table import MeasuredTable
 from precision_time_papers.evaluation.pricing import priced_corpus
 from precision_time_papers.predictddl.columns import VARIANTS
 from precision_time_papers.predictddl.fitting import QUICK, FitSettings, choose

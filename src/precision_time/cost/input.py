@@ -5,14 +5,13 @@ Figures and their sources: `data/input.toml`, fitted by data/calibrate_host.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..arrays import Floats
 from ..cache import data
 from ..hardware.device import Cluster
 from ..hardware.nodes import find_node_type
+from ..records import dataclass
 from ..workload.workload import Workload
 from .constants import constants
 from .job import Jobs
@@ -102,5 +101,5 @@ def input_s(group: Jobs) -> Floats:
     Assumes: every core is busy with samples, each host feeds its own devices.
     """
     feed = feed_of(group.workload, group.cluster, group.stack)
-    samples = group.micro_batch_size * (group.num_micro_batches * group.layout.dp)
+    samples = group.micro_batch_size * (group.num_microbatches * group.layout.dp)
     return np.asarray(samples / feed.samples_per_s, dtype=np.float64)

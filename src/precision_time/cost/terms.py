@@ -7,9 +7,9 @@ predictor then needs `packages/papers/studies/accuracy.py --ship`, as the shares
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
+from ..records import dataclass
 from ..workload.graph import OpClass
 from .constants import constants
 

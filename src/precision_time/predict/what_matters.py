@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from ..hardware.catalog import device_assumption, known_devices
 from ..hardware.device_table import catalog_name
 from ..io import packaged_toml
 from ..learn.artifact import TrainedPredictor, chosen_predictor
+from ..records import dataclass
 from ..request.request import Request
 from .answer import CHANGED, RunLength, answer
 from .remedies import at_layout

@@ -10,15 +10,16 @@ import json
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from importlib import resources
+from dataclasses import fields
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from ..cache import data, memo
 from ..errors import CaptureError, ConfigError, UnknownNameError
+from ..io import packaged
 from ..lazy import LazyTable
+from ..records import dataclass
 from .graph import OpGraph, graph_from_json
 from .rescale import at_image_size
 
@@ -133,7 +134,7 @@ def read_graph(archive: zipfile.ZipFile, name: str, image_size: int | None) -> O
 
 def zoo_path() -> Path:
     """Path of the shipped archive."""
-    return Path(str(resources.files("precision_time.workload").joinpath("data/zoo.zip")))
+    return packaged("precision_time.workload", "data/zoo.zip")
 
 
 def open_archive(data: bytes) -> zipfile.ZipFile:
