@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...cost.job import Job
 from ...diagnostics import Diagnostic, Severity, texts_of
 from ...errors import ConfigError, LayoutError
-from ...parallel.layout import Checkpointing, Layout, Offload, PipelineSchedule
+from ...parallel.layout import Layout, Offload, PipelineSchedule, Recompute
 from ...plain import from_plain
 from ...predict.prediction import Prediction
 from ...records import dataclass
@@ -224,9 +224,9 @@ def layout_name(layout: Layout) -> str:
         chunks = layout.vpp if layout.schedule is PipelineSchedule.INTERLEAVED else ""
         words.append(f"{layout.schedule.value}{chunks}")
     words.append(f"{layout.micro_batch_size:g}x{layout.num_microbatches}")
-    if layout.checkpointing is not Checkpointing.NONE:
-        partly = layout.checkpointing is Checkpointing.FULL and layout.checkpointed_share < 1.0
-        words.append(f"full:{layout.checkpointed_share:.3g}" if partly else layout.checkpointing.value)
+    if layout.recompute is not Recompute.NONE:
+        partly = layout.recompute is Recompute.FULL and layout.recompute_layers
+        words.append(f"full:{layout.recompute_layers:.3g}" if partly else layout.recompute.value)
     if layout.offload is not Offload.NONE:
         words.append(f"offload-{layout.offload.value}")
     return " ".join(words)

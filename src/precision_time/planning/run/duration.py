@@ -8,7 +8,7 @@ checkpoint that stops the steps for C seconds. A segment takes on average
 $$ (1 / \lambda + D) \, e^{\lambda R} \, (e^{\lambda (\tau + C)} - 1) $$
 
 References: Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, Future
-Generation Computer Systems 22 (2006); Bougeret, Casanova, Rabie, Robert and Vivien, Checkpointing strategies
+Generation Computer Systems 22 (2006); Bougeret, Casanova, Rabie, Robert and Vivien, Recompute strategies
 for parallel jobs, SC 2011, proposition 1 (with D).
 """
 

@@ -151,7 +151,7 @@ def _read_attention(found: Found, module: Any) -> None:
         found.update(attention=_ATTENTION.get(getattr(config, "_attn_implementation", None) or ""))
     names = ("is_activation_checkpointing", "is_gradient_checkpointing")  # of transformers from 5.20, before
     if getattr(module, next((name for name in names if hasattr(type(module), name)), names[0]), False):
-        found.fields.setdefault("checkpointing", "full")
+        found.fields.setdefault("recompute", "full")
 
 
 def _only_child(module: Any) -> Any:
