@@ -13,10 +13,10 @@ from precision_time.diagnostics import Diagnostic, Severity
 from precision_time.io import packaged_toml
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.predict.answer import answer as answer_of
+from precision_time.predict.changes import Alternative, what_matters
 from precision_time.predict.page import blocks_of, explanation_blocks
 from precision_time.predict.prediction import Interval, NearestMeasurement, Prediction
 from precision_time.predict.predictions import Predictions
-from precision_time.predict.what_matters import Alternative, what_matters
 from precision_time.render.terminal import text_of_blocks
 from precision_time.request.request import Request
 

@@ -31,8 +31,8 @@ from ..units import (
 )
 
 if TYPE_CHECKING:
+    from .changes import Alternative
     from .prediction import NearestMeasurement, Prediction
-    from .what_matters import Alternative
 
 _COLORS = {plain_name(term.name): term.color for term in TERMS}
 _SHOWN_ALONE, _SHOWN_EACH, _MOST_RUNS = 5, 2, 5

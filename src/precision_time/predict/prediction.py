@@ -201,8 +201,8 @@ class Prediction(Result):
 
     def blocks(self, *, width: int = TEXT_WIDTH, why: bool = False) -> Iterator[Block]:
         """The page that `precision-time predict` prints, with the assumptions that matter."""
+        from .changes import what_matters
         from .page import blocks_of
-        from .what_matters import what_matters
 
         del width  # blocks fit themselves
         return blocks_of([self], matters=what_matters(self), why=why)

@@ -123,7 +123,7 @@ class Predictions(Result):
     def blocks(self, *, width: int = TEXT_WIDTH, why: bool = False) -> Iterator[Block]:
         """The page that `precision-time predict` prints, or the table."""
         from . import page, table
-        from .what_matters import what_matters
+        from .changes import what_matters
 
         del width  # blocks fit themselves
         if not self.is_page:
