@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from .planning.run.prediction import RunPrediction as RunPrediction
     from .predict.api import predict_time as predict_time
     from .predict.changes import Alternative as Alternative
+    from .predict.changes import Sensitivity as Sensitivity
+    from .predict.changes import sensitivity as sensitivity
     from .predict.changes import what_matters as what_matters
     from .predict.compare import compare_precisions as compare_precisions
     from .predict.compare import predict_many as predict_many
@@ -38,8 +40,6 @@ if TYPE_CHECKING:
     from .predict.prediction import NearestMeasurement as NearestMeasurement
     from .predict.prediction import Prediction as Prediction
     from .predict.predictions import Predictions as Predictions
-    from .predict.sensitivity import Sensitivity as Sensitivity
-    from .predict.sensitivity import sensitivity as sensitivity
     from .request.request import Request as Request
 
 __version__ = "0.2.0"
@@ -60,7 +60,7 @@ _HOMES = {
     "Predictions": ".predict.predictions",
     "Request": ".request.request",
     "RunPrediction": ".planning.run.prediction",
-    "Sensitivity": ".predict.sensitivity",
+    "Sensitivity": ".predict.changes",
     "ServerError": ".errors",
     "advise_precisions": ".planning.precisions.advice",
     "compare_precisions": ".predict.compare",
@@ -72,7 +72,7 @@ _HOMES = {
     "predict_many": ".predict.compare",
     "predict_run": ".planning.run.api",
     "predict_time": ".predict.api",
-    "sensitivity": ".predict.sensitivity",
+    "sensitivity": ".predict.changes",
     "sweep": ".predict.compare",
     "sweep_tables": ".predict.compare",
     "what_matters": ".predict.changes",

@@ -62,7 +62,7 @@ def explain(
 
 def _explain_numbers(model: str, fields: dict[str, Any], *, json_output: bool) -> None:
     """How much the time moves with each number of the job."""
-    from ..predict.sensitivity import sensitivity
+    from ..predict.changes import sensitivity
 
     request = one_request(model, fields)
     with progress(f"Predicting {model}"):

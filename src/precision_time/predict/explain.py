@@ -15,8 +15,7 @@ from ..precision.lowered import PHASES, LoweredStep
 from ..precision.lowering import DTYPES, OP_CLASSES, lower, operator_types
 from ..precision.support import on_device
 from ..request.resolve import cluster_of, precision_of, workload_of
-from ..request.signature import takes_request_fields
-from .api import as_request
+from ..request.signature import as_request, takes_request_fields
 
 _DEFAULT_BATCH = 32.0
 EXPLAINED_FIELDS = (

@@ -19,7 +19,7 @@ from .moves import Move
 from .what_ifs import WhatIf
 
 if TYPE_CHECKING:
-    from ...predict.sensitivity import Sensitivity
+    from ...predict.changes import Sensitivity
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +82,7 @@ class Plan(Result):
 
     def sensitivity(self) -> tuple[Sensitivity, ...]:
         """What each number of the best candidate's job does to its time (`explain --what numbers`)."""
-        from ...predict.sensitivity import sensitivity
+        from ...predict.changes import sensitivity
 
         return () if self.best is None else sensitivity(Request.of(self.best.request))
 

@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 from ...errors import ConfigError
 from ...precision.catalog import get_policy
-from ...predict.api import as_request
 from ...predict.compare import answer_all
 from ...predict.prediction import Prediction
 from ...predict.predictions import data_frame
@@ -22,7 +21,7 @@ from ...render.blocks import TEXT_WIDTH, Block
 from ...render.result import Result
 from ...request.request import Request
 from ...request.schema import RUN_LENGTHS
-from ...request.signature import takes_request_fields
+from ...request.signature import as_request, takes_request_fields
 from ...request.sweep import ALL, combinations_of
 from ...units import format_bytes
 from ..run.api import run_of

@@ -14,11 +14,11 @@ from ...cost.job import Job
 from ...cost.terms import DATA_STALL
 from ...diagnostics import Diagnostics
 from ...errors import ConfigError
-from ...predict.api import as_request, predict_each
+from ...predict.api import predict_each
 from ...predict.prediction import Interval, Prediction
 from ...request.request import Request
 from ...request.schema import RUN_LENGTHS
-from ...request.signature import takes_request_fields
+from ...request.signature import as_request, takes_request_fields
 from ...units import GIGA, format_duration
 from .checkpoints import checkpoint_bytes
 from .convergence import relative_samples, relative_steps

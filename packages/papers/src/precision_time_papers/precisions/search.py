@@ -19,8 +19,7 @@ from precision_time.planning.precisions.risk import (
     risk_share,
     share_of_gap,
 )
-from precision_time.predict.api import as_request
-from precision_time.request.signature import takes_request_fields
+from precision_time.request.signature import as_request, takes_request_fields
 
 from .knapsack import Choices, exhaustive, frontier
 from .methods import METHODS, candidates, fastest
