@@ -20,8 +20,7 @@ from ...arrays import Ints
 from ...diagnostics import Diagnostics
 from ...errors import PrecisionTimeError
 from ...predict.answer import model_flops_utilization
-from ...predict.streaming import sweep_tables
-from ...predict.sweep import Table
+from ...predict.sweep import Table, sweep_tables
 from ...request.batch import says_no_layout, tokens_per_sample
 from ...request.dataset_rows import rows_of_dataset
 from ...request.grid import grid_of_requests
