@@ -1,9 +1,9 @@
 """Many requests at once as columns, and sweeps of any size of them into a file, over processes or Ray.
 
 No object stands for a row, and one resolved request for many batches: each row says what `predict` says of
-its request alone, to the bit (tests/predict/test_answer.py), but for the nearest runs and the remedy. Rows are
-appended to `OUT.part` as they are answered, in constant memory, and `OUT.part.log` says which chunks are whole;
-when all are, the file takes its name. A sweep that was ended, even by a kill, goes on behind the last of them.
+its request alone, to the bit (tests/predict/test_answer.py), but for the nearest runs and the remedy. Rows
+are appended to `OUT.part` as they are answered, in constant memory, and `OUT.part.log` says which chunks are
+whole; when all are, the file takes its name. A sweep that was ended, even by a kill, goes on behind them.
 """
 
 from __future__ import annotations
