@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..cost.terms import TERMS
 from ..diagnostics import (
@@ -43,7 +43,6 @@ _SMALL_SHARE = 0.005
 """Terms below this share of every step shown are summed up as `other`."""
 _NEAR = 0.25
 """Similarity from which a measured run is near: within about three steps of `learn/data/novelty.toml`."""
-NO_RUN = "no measured run on such a device"
 _ABOUT_EVIDENCE = ("extrapolation", UNMEASURED_DEVICE, "unmeasured-stack", "unpriced-operators")
 """Codes of diagnostics that say what the answer rests on."""
 _ABOUT_MEMORY = "memory"
@@ -73,9 +72,17 @@ def leading(predictions: Sequence[Prediction]) -> Prediction:
     return max(measured or fitting, key=lambda prediction: prediction.throughput)
 
 
-def doubt(prediction: Prediction) -> str:
+class OnDevice(Protocol):
+    """An answer of a device."""
+
+    @property
+    def on_measured_device(self) -> bool:
+        """Whether any measured run is on such a device."""
+
+
+def doubt(best: OnDevice) -> str:
     """What goes before a superlative that rests on no measured run on such a device; empty otherwise."""
-    return "" if prediction.on_measured_device else f" by its data sheet alone, {NO_RUN}"
+    return "" if best.on_measured_device else " by its data sheet alone, no measured run on such a device"
 
 
 def blocks_of(

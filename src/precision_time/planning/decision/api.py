@@ -30,17 +30,14 @@ from ...workload.workload import Workload
 from ..money.offer import Offer
 from ..money.reading import read_prices
 from ..run.schema import RunOptions
-from .break_evens import break_evens
 from .choose import Choice, Judged, choices_of, judged
+from .explain import break_evens, moves_of, nearest_miss, what_ifs
 from .limits import Limits, limits_of
-from .misses import nearest_miss
-from .moves import moves_of
 from .outcomes import Outcomes, Rows, Scenario, outcomes_of, rows_of
 from .refine import refined
 from .result import Plan, PlanCounts
 from .space import Space, Wanted, defaults, space_of, wanted_of
 from .timing import Progress, Timing, within_reach
-from .what_ifs import what_ifs
 
 _OF_THE_PLAN = frozenset(
     {

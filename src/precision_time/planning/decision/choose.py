@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from ...arrays import Bools, Floats, Ints
 from ...diagnostics import UNMEASURED_DEVICE
+from ..money.offer import Offer
 from .candidate import Candidate, carbon, duration, money
 from .front import pareto_front
 from .limits import Limits
@@ -18,13 +19,11 @@ from .outcomes import Outcomes, Rows, grid_of
 from .space import UNPRICED, Space
 from .timing import STATED, layout_fields
 
-AIMS = ("cheapest", "fastest", "greenest")
-_KEYS: Mapping[str, tuple[str, ...]] = {
-    "cheapest": ("usd", "time_s", "carbon_g"),
-    "fastest": ("time_s", "usd", "carbon_g"),
-    "greenest": ("carbon_g", "usd", "time_s"),
-}
-"""What is least, and what decides between equals."""
+FIGURE_OF: Mapping[str, str] = {"cheapest": "usd", "fastest": "time_s", "greenest": "carbon_g"}
+"""By aim what is least."""
+AIMS = tuple(FIGURE_OF)
+_TIES = ("usd", "time_s", "carbon_g")
+"""What decides between equals, in this order."""
 _OBJECTIVES = ("time_s", "usd", "carbon_g")
 
 
@@ -95,11 +94,6 @@ class Judged:
         """Candidates that cannot be a choice: nobody measured their device, and another's is feasible."""
         return ~self.measured if (self.feasible & self.measured).any() else np.zeros_like(self.feasible)
 
-    def better(self, aim: str, number: int, than: int) -> bool:
-        """Whether a candidate is better than another by the first figure of an aim."""
-        values = getattr(self.outcomes, _KEYS[aim][0])
-        return bool(values[number] < values[than])
-
     def among(self, some: Bools) -> Judged:
         """Some of the candidates."""
         kept = {name: getattr(self, name)[some] for name in ("feasible", "excess", "front")}
@@ -115,10 +109,16 @@ class Judged:
         Of the feasible ones those on devices that nobody measured come last: of hundreds of candidates the
         best is often the one whose data sheet promises too much.
         """
-        keys = [_ordered(getattr(self.outcomes, name)) for name in reversed(_KEYS[aim])]
+        least = dict.fromkeys((FIGURE_OF[aim], *_TIES))
+        keys = [_ordered(getattr(self.outcomes, name)) for name in reversed(least)]
         miss = np.where(self.feasible, 0.0, self.excess)
         found = np.lexsort((*keys, self.feasible & ~self.measured, miss))
         return found if among is None else found[among[found]]
+
+    @property
+    def devices(self) -> Any:
+        """Name of the device of each candidate."""
+        return self.rows.table["device"][self.outcomes.row]
 
     @property
     def measured(self) -> Bools:
@@ -159,39 +159,36 @@ def objectives(outcomes: Outcomes) -> Floats:
 
 def choices_of(found: Judged) -> tuple[Choice, ...]:
     """The best feasible candidate by each aim; none where nothing is feasible."""
-    return tuple(_choices(found))
-
-
-def _choices(found: Judged) -> Iterator[Choice]:
+    choices = []
     for aim in AIMS:
-        known = found.feasible & np.isfinite(_ordered(getattr(found.outcomes, _KEYS[aim][0])))
+        known = found.feasible & np.isfinite(_ordered(getattr(found.outcomes, FIGURE_OF[aim])))
         order = found.order(aim, known)
         if not len(order):
             continue
         best = found.candidate(order[0])
         second = _other(found, order)
         next_best = None if second is None else found.candidate(second)
-        promised = order[~found.measured[order]]
-        yield Choice(
-            aim=aim,
-            candidate=best,
-            runner_up=next_best,
-            reason=_REASONS[aim](best, next_best, len(order), found),
-            unmeasured=found.candidate(promised[0])
-            if len(promised) and found.measured[order[0]] and found.better(aim, promised[0], order[0])
-            else None,
+        promised, least = order[~found.measured[order]], getattr(found.outcomes, FIGURE_OF[aim])
+        is_better = len(promised) and found.measured[order[0]] and least[promised[0]] < least[order[0]]
+        choices.append(
+            Choice(
+                aim=aim,
+                candidate=best,
+                runner_up=next_best,
+                reason=_REASONS[aim](best, next_best, len(order), found),
+                unmeasured=found.candidate(promised[0]) if is_better else None,
+            )
         )
+    return tuple(choices)
 
 
 def _other(found: Judged, order: Ints) -> int | None:
     """The best of another device, else of another number of devices, else of another precision."""
-    table, rows = found.rows.table, found.outcomes.row
-    for names in (("device",), ("gpus",), ("precision",)):
-        for name in names:
-            values = table[name][rows[order]]
-            others = np.flatnonzero(values != values[0])
-            if len(others):
-                return int(order[others[0]])
+    for name in ("device", "gpus", "precision"):
+        values = found.rows.table[name][found.outcomes.row[order]]
+        others = np.flatnonzero(values != values[0])
+        if len(others):
+            return int(order[others[0]])
     return None
 
 
@@ -225,12 +222,7 @@ def _fastest(best: Candidate, other: Candidate | None, count: int, found: Judged
 
 
 def _greenest(best: Candidate, other: Candidate | None, count: int, found: Judged) -> str:
-    offer = next(
-        each
-        for each in found.space.offers
-        if (each.cloud, each.region, each.instance_type) == (best.cloud, best.region, best.instance_type)
-    )
-    grid = grid_of(offer)
+    grid = grid_of(next(each for each in found.space.offers if is_offer(each, best)))
     assert grid is not None
     parts = [
         f"Least carbon of the {count:,} candidates that {_keep(found)} and whose grid is known: "
@@ -250,6 +242,11 @@ _REASONS: Mapping[str, Callable[[Candidate, Candidate | None, int, Judged], str]
     "fastest": _fastest,
     "greenest": _greenest,
 }
+
+
+def is_offer(offer: Offer, best: Candidate) -> bool:
+    """Whether it is what a candidate is rented by."""
+    return all(getattr(offer, name) == getattr(best, name) for name in ("cloud", "region", "instance_type"))
 
 
 def _keep(found: Judged) -> str:
