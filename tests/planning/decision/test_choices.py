@@ -87,9 +87,8 @@ def on_demand(planned):
 def test_the_choices_are_those_of_an_exhaustive_search(exhaustive, on_demand, hours, usd, confidence):
     limits = Limits(deadline_s=hours and 3600.0 * hours, budget_usd=usd, confidence=confidence)
     space, rows = on_demand().space, on_demand().rows
-    evaluated = outcomes.outcomes_of(
-        rows, space, deadline_s=limits.deadline_s, confidence=confidence, coverage=0.9
-    )
+    asked = outcomes.Conditions(deadline_s=limits.deadline_s, confidence=confidence)
+    evaluated = outcomes.outcomes_of(rows, space, asked)
     choices = {each.aim: each.candidate for each in choices_of(judged(space, rows, evaluated, limits))}
     kept = [
         row for row in exhaustive()
