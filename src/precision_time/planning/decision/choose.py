@@ -25,6 +25,9 @@ AIMS = tuple(FIGURE_OF)
 _TIES = ("usd", "time_s", "carbon_g")
 """What decides between equals, in this order."""
 _OBJECTIVES = ("time_s", "usd", "carbon_g")
+OF_OFFER = ("cloud", "instance_type", "region")
+_FIGURES_OF_ROW = ("batch_size", "global_batch_size", "step_time_s", "memory_bytes_per_device")
+_MAYBE_KNOWN = ("probability", "usd_per_hour", "usd", "carbon_g")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,29 +62,21 @@ class Judged:
         found, row = self.outcomes, int(self.outcomes.row[number])
         table, spot = self.rows.table, self.space.spots[int(self.rows.spot[row])]
         offer = int(found.offer[number])
-        rented = None if offer == UNPRICED else self.space.offers[offer]
+        of_offer = {name: "" for name in (*OF_OFFER, "market")}
+        if offer != UNPRICED:
+            of_offer = {name: getattr(self.space.offers[offer], name) for name in OF_OFFER}
+            of_offer["market"] = self.space.markets[int(found.market[number])].value
+        figures: dict[str, Any] = {
+            **{name: str(table[name][row] or "") for name in ("device", "precision", "layout")},
+            **{name: float(table[name][row]) for name in _FIGURES_OF_ROW},
+            **{name: int(getattr(found, name)[number]) for name in ("gpus", "instances")},
+            **{name: float(getattr(found, name)[number]) for name in ("time_s", "sure_s", "energy_j")},
+            **{name: _known(getattr(found, name)[number]) for name in _MAYBE_KNOWN},
+            **of_offer,
+        }
         return Candidate(
-            device=str(table["device"][row]),
-            gpus=int(found.gpus[number]),
-            instances=int(found.instances[number]),
-            precision=str(table["precision"][row]),
-            layout=str(table["layout"][row] or ""),
-            batch_size=float(table["batch_size"][row]),
-            global_batch_size=float(table["global_batch_size"][row]),
-            cloud="" if rented is None else rented.cloud,
-            instance_type="" if rented is None else rented.instance_type,
-            region="" if rented is None else rented.region,
-            market="" if rented is None else self.space.markets[int(found.market[number])].value,
-            step_time_s=float(table["step_time_s"][row]),
+            **figures,
             terms_s={name: float(values[number]) for name, values in found.terms_s.items()},
-            time_s=float(found.time_s[number]),
-            sure_s=float(found.sure_s[number]),
-            probability=_known(found.probability[number]),
-            usd_per_hour=_known(found.usd_per_hour[number]),
-            usd=_known(found.usd[number]),
-            energy_j=float(found.energy_j[number]),
-            carbon_g=_known(found.carbon_g[number]),
-            memory_bytes_per_device=float(table["memory_bytes_per_device"][row]),
             mfu=_known(table["mfu"][row]),
             feasible=bool(self.feasible[number]),
             on_front=bool(self.front[number]),
@@ -246,7 +241,7 @@ _REASONS: Mapping[str, Callable[[Candidate, Candidate | None, int, Judged], str]
 
 def is_offer(offer: Offer, best: Candidate) -> bool:
     """Whether it is what a candidate is rented by."""
-    return all(getattr(offer, name) == getattr(best, name) for name in ("cloud", "region", "instance_type"))
+    return all(getattr(offer, name) == getattr(best, name) for name in OF_OFFER)
 
 
 def _keep(found: Judged) -> str:

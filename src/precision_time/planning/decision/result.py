@@ -17,7 +17,7 @@ from ...render.table import Table
 from ...render.terminal import scatter
 from ...request.request import Request
 from .candidate import Candidate, carbon, chance, duration, money
-from .choose import FIGURE_OF, Choice, Judged
+from .choose import FIGURE_OF, OF_OFFER, Choice, Judged
 from .explain import BreakEven, Miss, Move, WhatIf
 from .limits import Limits
 from .space import UNPRICED
@@ -110,7 +110,7 @@ class Plan(Result):
         outcomes, table, space = found.outcomes, found.rows.table, found.space
         columns: dict[str, list[Any]] = {name: _plain(table[name][outcomes.row[order]]) for name in _OF_ROW}
         rented = [None if number == UNPRICED else space.offers[number] for number in outcomes.offer[order]]
-        for name in ("cloud", "instance_type", "region"):
+        for name in OF_OFFER:
             columns[name] = [None if offer is None else getattr(offer, name) for offer in rented]
         columns["market"] = [
             None if offer is None else space.markets[number].value
