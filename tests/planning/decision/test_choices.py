@@ -145,9 +145,8 @@ def test_no_row_is_faster_than_the_bound(found):
 def test_offers_that_are_left_out_of_many_are_never_chosen(found, monkeypatch):
     space, rows, limits = found.judged.space, found.judged.rows, found.limits
     monkeypatch.setattr(outcomes, "_MANY", 0)
-    fewer = outcomes.outcomes_of(
-        rows, space, deadline_s=limits.deadline_s, confidence=limits.confidence, coverage=0.9
-    )
+    asked = outcomes.Conditions(deadline_s=limits.deadline_s, confidence=limits.confidence)
+    fewer = outcomes.outcomes_of(rows, space, asked)
     assert len(fewer) < len(found.judged.outcomes)
     again = choices_of(judged(space, rows, fewer, limits))
     assert [each.candidate for each in again] == [each.candidate for each in found.choices]
@@ -156,13 +155,11 @@ def test_offers_that_are_left_out_of_many_are_never_chosen(found, monkeypatch):
 def test_terms_add_up_and_probabilities_grow_with_the_deadline(found):
     rows, space, all_ = found.judged.rows, found.judged.space, found.judged.outcomes
     assert sum(all_.terms_s.values()) == pytest.approx(all_.time_s)
-    chances = [
-        outcomes.outcomes_of(rows, space, deadline_s=3600.0 * hours, confidence=0.9, coverage=0.9).probability
-        for hours in (1, 5, 20, 100, 1000)
-    ]
+    asked = [outcomes.Conditions(deadline_s=3600.0 * hours) for hours in (1, 5, 20, 100, 1000)]
+    chances = [outcomes.outcomes_of(rows, space, each).probability for each in asked]
     assert all(((each >= 0.0) & (each <= 1.0)).all() for each in chances)
     assert all((a <= b + 1e-9).all() for a, b in zip(chances, chances[1:], strict=False))
-    at = outcomes.outcomes_of(rows, space, deadline_s=float(all_.sure_s[3]), confidence=0.9, coverage=0.9)
+    at = outcomes.outcomes_of(rows, space, outcomes.Conditions(deadline_s=float(all_.sure_s[3])))
     assert at.probability[3] == pytest.approx(0.9, abs=1e-3)
 
 
