@@ -17,9 +17,8 @@ from precision_time.planning.decision.limits import Limits
 from precision_time.planning.energy.energy import run_energy
 from precision_time.planning.energy.grid import intensity
 from precision_time.planning.energy.pue import pue_of
-from precision_time.planning.run.checkpoints import checkpoint_bytes
-from precision_time.planning.run.duration import expected_duration_s, probability_within
-from precision_time.planning.run.settings import default_settings
+from precision_time.planning.run.duration import Work
+from precision_time.planning.run.settings import checkpoint_bytes
 from precision_time.request.request import Request
 
 DEVICES = ("T4", "A100-SXM4-40GB", "H100-SXM5-80GB")
@@ -47,8 +46,11 @@ def exhaustive(offered):
             }  # fmt: skip
             step = predict_time("resnet50", **asked, **node)
             size = checkpoint_bytes(Request(model="resnet50", **asked, **node).resolve())
-            run = (step.total_steps, gpus, size)
-            terms = expected_duration_s(step.step_time_s, *run, hosts=hosts, settings=default_settings())
+            work = Work(
+                step_s=step.step_time_s, low_s=step.interval.low_s, high_s=step.interval.high_s,
+                steps=step.total_steps, devices=gpus, checkpoint_bytes=size, hosts=hosts,
+            )  # fmt: skip
+            terms = work.expected_s()
             time_s = sum(float(seconds) for seconds in terms.values())
             busy_s = sum(float(terms[name]) for name in ("warm_up", "steps", "evaluation", "lost_work"))
             try:
@@ -59,15 +61,12 @@ def exhaustive(offered):
                 device=get_device(offer.device), devices=gpus, busy_s=busy_s, waiting_s=time_s - busy_s,
                 terms=step.terms, pue=pue_of(offer.cloud, offer.region), intensity=grid,
             )  # fmt: skip
-            interval = (step.step_time_s, step.interval.low_s, step.interval.high_s)
             rows.append({
                 "offer": (offer.instance_type, offer.region, gpus),
                 "time_s": time_s,
                 "usd": hosts * offer.usd_per_hour * time_s / 3600.0,
                 "carbon_g": math.nan if energy.carbon_g is None else float(energy.carbon_g),
-                "chance": lambda within, interval=interval, run=run, hosts=hosts: float(
-                    probability_within(within, *interval, *run, hosts=hosts, settings=default_settings())
-                ),
+                "chance": lambda within, work=work: float(work.probability_within(within)),
             })  # fmt: skip
     return lambda: rows
 

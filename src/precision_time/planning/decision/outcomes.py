@@ -22,10 +22,9 @@ from ..energy.grid import Intensity, known_intensities
 from ..energy.pue import pue_of
 from ..money.offer import Market, Offer
 from ..run.api import settings_of
-from ..run.checkpoints import checkpoint_bytes
-from ..run.duration import TERMS, expected_duration_s, probability_within, total_s
+from ..run.duration import TERMS, Work, total_s
 from ..run.schema import RunOptions
-from ..run.settings import RunSettings
+from ..run.settings import RunSettings, checkpoint_bytes
 from .space import UNPRICED, Space, Spot
 
 _SECONDS_PER_HOUR = 3600.0
@@ -218,21 +217,25 @@ def _runs(rows: Rows, space: Space, used: Ints, market: Market, asked: Condition
     spot = market is Market.SPOT
     stated = asked.options.changed(spot=spot, **({} if spot else {"reclaim_rate": None}))
     usual = settings_of(stated, asked.compiler, instances.astype(float), step_s)
-    common: dict[str, Any] = {"hosts": instances, "settings": _under(usual, scenario)}
-    terms = expected_duration_s(step_s, steps, gpus, size, **common)
+    work = Work(
+        step_s=step_s,
+        low_s=low_s,
+        high_s=high_s,
+        coverage=asked.coverage,
+        steps=steps,
+        devices=gpus,
+        checkpoint_bytes=size,
+        hosts=instances.astype(float),
+        settings=_under(usual, scenario),
+    )
+    terms = work.expected_s()
     time_s = np.asarray(total_s(terms))
-
-    def chance(within_s: Any) -> Floats:
-        return probability_within(
-            within_s, step_s, low_s, high_s, steps, gpus, size, coverage=asked.coverage, **common
-        )
-
     held = instances * _of_spots(rows, space, used, "devices")
     late = asked.deadline_s
     return {f"terms.{name}": seconds for name, seconds in terms.items()} | {
         "time_s": time_s,
-        "sure_s": _quantile(chance, time_s, asked.confidence),
-        "probability": np.full(len(used), np.nan) if late is None else chance(late),
+        "sure_s": _quantile(work.probability_within, time_s, asked.confidence),
+        "probability": np.full(len(used), np.nan) if late is None else work.probability_within(late),
         "energy_j": _energy(rows, space, used, held, terms, time_s),
     }
 
