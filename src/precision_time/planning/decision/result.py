@@ -134,7 +134,7 @@ class Plan(Result):
 
     def plot(self, path: Any) -> None:
         """Draw time against money to a .png or .svg; needs matplotlib."""
-        from .files import write_plot
+        from .picture import write_plot
 
         write_plot(self, path)
 
