@@ -23,7 +23,6 @@ from ..units import (
     GIBI,
     format_bytes,
     format_duration,
-    format_field,
     format_range,
     format_si,
     grouped,
@@ -132,16 +131,11 @@ def bars_of(predictions: Sequence[Prediction], *, every: bool = False) -> Bars:
     """Where the time of each goes, with its interval."""
     terms = shown_terms(predictions, every=every)
     labels = labels_of(predictions)
-    rows = (
-        (
-            label,
-            format_duration(each.step_time_s),
-            format_range(each.interval.low_s, each.interval.high_s),
-            _throughput(each),
-            format_bytes(each.memory_bytes_per_device) + ("" if each.fits else " does not fit"),
-        )
-        for each, label in zip(predictions, labels, strict=True)
+    figures = (
+        {"precision": label, **figures_of(each)} for label, each in zip(labels, predictions, strict=True)
     )
+    columns = ("precision", "step", "interval", "throughput", "memory")
+    rows = tuple(tuple(each[name] for name in columns) for each in figures)
     return Bars(
         title="where the time goes",
         labels=tuple(labels),
@@ -150,28 +144,8 @@ def bars_of(predictions: Sequence[Prediction], *, every: bool = False) -> Bars:
         ranges=tuple((each.interval.low_s, each.interval.high_s) for each in predictions),
         range_title=f"{predictions[0].interval.coverage:.0%} interval",
         about=headline(predictions),
-        figures=Table(columns=("precision", "step", "interval", "throughput", "memory"), rows=tuple(rows)),
+        figures=Table(columns=columns, rows=rows),
     )
-
-
-def explanation_blocks(explanation: Mapping[str, Any]) -> Iterator[Block]:
-    """One page about what a precision policy changes in a model.
-
-    Args:
-        explanation: `Explanation.to_dict()`: figures of the whole step, and `rows` per op class.
-    """
-    yield Text(
-        "{model} at {precision} on one {device}, batch {batch_size:g}".format(**explanation), Tone.LEAD
-    )
-    told = ("model", "precision", "device", "batch_size", "rows", "operators", "own_rules", "warnings")
-    for name, value in explanation.items():
-        if name not in told:
-            yield Text(f"{_header(name)}: {format_field(name, value)}")
-    yield from (GAP, _rows_table(explanation["rows"]))
-    if explanation["own_rules"]:
-        operators = [{"operator": name, "dtype": dtype} for name, dtype in explanation["operators"].items()]
-        yield from (GAP, _rows_table(operators))
-    yield from warnings(explanation["warnings"])
 
 
 def answer_lines(predictions: Sequence[Prediction], labels: Sequence[str]) -> Iterator[str]:
@@ -269,27 +243,42 @@ def _label(value: str | float) -> str:
 
 
 def _summary_table(predictions: Sequence[Prediction], labels: Sequence[str]) -> Table:
-    coverages = {prediction.interval.coverage for prediction in predictions}
-    interval = f"{coverages.pop():.0%} interval" if len(coverages) == 1 else "interval"
-    totals = {
-        title: [getattr(prediction, name) for prediction in predictions]
-        for title, name in ((">epoch", "epoch_time_s"), (">run", "total_time_s"))
-    }
-    totals = {title: values for title, values in totals.items() if any(value is not None for value in values)}
-    rows = [
-        (
-            label,
-            format_duration(prediction.step_time_s),
-            format_range(prediction.interval.low_s, prediction.interval.high_s),
-            _throughput(prediction),
-            "-" if prediction.mfu is None else f"{prediction.mfu:.1%}",
-            f"{format_bytes(prediction.memory_bytes_per_device)}{'' if prediction.fits else ' does not fit'}",
-            *(_optional_duration(values[place]) for values in totals.values()),
-        )
-        for place, (prediction, label) in enumerate(zip(predictions, labels, strict=True))
-    ]
+    totals = lengths_of(predictions)
+    rows = (
+        (label, *figures_of(each).values(), *more)
+        for label, each, *more in zip(labels, predictions, *totals.values(), strict=True)
+    )
+    interval = interval_title(predictions)
     columns = ("precision", ">step time", f">{interval}", ">throughput", ">MFU", ">memory per device")
     return Table(columns=(*columns, *totals), rows=tuple(rows))
+
+
+def figures_of(prediction: Prediction) -> dict[str, str]:
+    """The figures of an answer as they stand in tables."""
+    interval, fits = prediction.interval, "" if prediction.fits else " does not fit"
+    return {
+        "step": format_duration(prediction.step_time_s),
+        "interval": format_range(interval.low_s, interval.high_s),
+        "throughput": _throughput(prediction),
+        "MFU": "-" if prediction.mfu is None else f"{prediction.mfu:.1%}",
+        "memory": f"{format_bytes(prediction.memory_bytes_per_device)}{fits}",
+    }
+
+
+def interval_title(predictions: Sequence[Prediction]) -> str:
+    """What a column of intervals is called."""
+    coverages = {prediction.interval.coverage for prediction in predictions}
+    return f"{coverages.pop():.0%} interval" if len(coverages) == 1 else "interval"
+
+
+def lengths_of(predictions: Sequence[Prediction]) -> dict[str, list[str]]:
+    """Columns of the epoch and of the run, where any has one."""
+    found = {}
+    for title, name in ((">epoch", "epoch_time_s"), (">run", "total_time_s")):
+        seconds = [getattr(prediction, name) for prediction in predictions]
+        if any(each is not None for each in seconds):
+            found[title] = ["-" if each is None else format_duration(each) for each in seconds]
+    return found
 
 
 def shown_terms(predictions: Sequence[Prediction], *, every: bool = False) -> dict[str, list[float]]:
@@ -317,25 +306,19 @@ def shown_terms(predictions: Sequence[Prediction], *, every: bool = False) -> di
 
 def _links_table(predictions: Sequence[Prediction], labels: Sequence[str]) -> Table:
     """Communication by axis: what the computation does not hide, of what the links take."""
-    headers = [">exposed, of all"] if len(predictions) == 1 else [f">{label}" for label in labels]
-    rows = (
-        (
-            plain_name(axis),
-            *(
-                f"{format_duration(prediction.terms.get(f'{axis}_exposed_s', 0.0))} exposed of "
-                f"{format_duration(prediction.link_seconds[axis])}"
-                if axis in prediction.link_seconds
-                else "-"
-                for prediction in predictions
-            ),
-        )
-        for axis in dict.fromkeys(axis for prediction in predictions for axis in prediction.link_seconds)
-    )
-    return Table(columns=("communication", *headers), rows=tuple(rows))
+
+    def cell(each: Prediction, axis: str) -> str:
+        if axis not in each.link_seconds:
+            return "-"
+        exposed = format_duration(each.terms.get(f"{axis}_exposed_s", 0.0))
+        return f"{exposed} exposed of {format_duration(each.link_seconds[axis])}"
+
+    axes = dict.fromkeys(axis for prediction in predictions for axis in prediction.link_seconds)
+    rows = ((plain_name(axis), *(cell(each, axis) for each in predictions)) for axis in axes)
+    return Table(columns=("communication", *_titles(labels, ">exposed, of all")), rows=tuple(rows))
 
 
 def _memory_table(predictions: Sequence[Prediction], labels: Sequence[str]) -> Table:
-    headers = [">per device"] if len(predictions) == 1 else [f">{label}" for label in labels]
     names = dict.fromkeys(name for prediction in predictions for name in prediction.memory_terms)
     each = {name: [prediction.memory_terms.get(name, 0.0) for prediction in predictions] for name in names}
     rows = (
@@ -343,7 +326,11 @@ def _memory_table(predictions: Sequence[Prediction], labels: Sequence[str]) -> T
         for name, values in each.items()
         if any(values)
     )
-    return Table(columns=("where the memory goes", *headers), rows=tuple(rows))
+    return Table(columns=("where the memory goes", *_titles(labels, ">per device")), rows=tuple(rows))
+
+
+def _titles(labels: Sequence[str], alone: str) -> list[str]:
+    return [alone] if len(labels) == 1 else [f">{label}" for label in labels]
 
 
 def _assumptions(
@@ -513,20 +500,3 @@ def _shared_lines(
                 said_by.setdefault(item, []).append(label)
     for item, speakers in said_by.items():
         yield item.text if len(speakers) == len(predictions) else f"{', '.join(speakers)}: {item.text}"
-
-
-def _rows_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    numeric = {name for name in columns if all(isinstance(row.get(name, 0), (int, float)) for row in rows)}
-    return Table(
-        columns=tuple(f"{'>' if name in numeric else ''}{_header(name)}" for name in columns),
-        rows=tuple(tuple(format_field(name, row.get(name)) for name in columns) for row in rows),
-    )
-
-
-def _header(name: str) -> str:
-    return plain_name(name) if name.endswith("time_s") else name.replace("_", " ")
-
-
-def _optional_duration(seconds: float | None) -> str:
-    return "-" if seconds is None else format_duration(seconds)

@@ -10,8 +10,8 @@ from ..errors import ConfigError
 from ..precision.catalog import shown_precision
 from ..render.blocks import GAP, Block, Text, Tone, warnings
 from ..render.table import Table
-from ..units import format_bytes, format_duration, format_range, grouped
-from .page import doubt, in_one_line, leading
+from ..units import format_duration, grouped
+from .page import doubt, figures_of, in_one_line, interval_title, leading, lengths_of
 from .prediction import Prediction, Skipped
 
 if TYPE_CHECKING:
@@ -244,65 +244,38 @@ def notebook_of(found: Predictions) -> Iterator[Block]:
 
 def table_of(rows: Sequence[Row], *, varied: Sequence[str]) -> Table:
     """What was answered, by the fields that differ and the figures."""
-    found = [row.answer for row in rows if isinstance(row.answer, Prediction)]
+    answered = [(row, row.answer) for row in rows if isinstance(row.answer, Prediction)]
+    found, figures = [answer for _, answer in answered], [figures_of(answer) for _, answer in answered]
     shown = [name for name in varied if name != "nodes" or "gpus" not in varied]
     if "batch_size" not in shown and len({answer.batch_size for answer in found}) > 1:
         shown.append("batch_size")
-    coverages = {answer.interval.coverage for answer in found}
-    interval = f"{coverages.pop():.0%} interval" if len(coverages) == 1 else "interval"
-    units = {answer.throughput_unit for answer in found}
-    alike = len(units) == 1
-    columns: dict[str, Callable[[Row, Prediction], str]] = {
-        ">step time": lambda _, answer: format_duration(answer.step_time_s),
-        f">{interval}": lambda _, answer: format_range(answer.interval.low_s, answer.interval.high_s),
-        f">{units.pop() if len(units) == 1 else 'throughput'}": (
-            (lambda _, answer: grouped(answer.throughput))
-            if alike
-            else (lambda _, answer: f"{grouped(answer.throughput)} {answer.throughput_unit}")
-        ),
-    }
+    columns: dict[str, list[str]] = {}
+    if [*range(1, len(rows) + 1)] != [row.number for row in rows] or _warnings(rows):
+        columns[">row"] = [str(row.number) for row, _ in answered]
+    for name in shown:
+        title = f"{'>' if _is_number(rows, name) else ''}{name.replace('_', ' ')}"
+        columns[title] = [_asked(row, name) + _mark(row) * (name == "device") for row, _ in answered]
+    columns[">step time"] = [each["step"] for each in figures]
+    columns[f">{interval_title(found)}"] = [each["interval"] for each in figures]
+    if len(units := {answer.throughput_unit for answer in found}) == 1:
+        columns[f">{units.pop()}"] = [grouped(answer.throughput) for answer in found]
+    else:
+        columns[">throughput"] = [each["throughput"] for each in figures]
     if sum(row.speed_up is not None for row in rows) > 1:
-        columns[">speed-up"] = lambda row, _: "-" if row.speed_up is None else f"{row.speed_up:.3g}"
+        columns[">speed-up"] = ["-" if row.speed_up is None else f"{row.speed_up:.3g}" for row, _ in answered]
     if any(row.efficiency is not None for row in rows):
-        columns[">scaling"] = _efficiency
+        columns[">scaling"] = [
+            "-" if row.efficiency is None else f"{row.efficiency:.0%}" for row, _ in answered
+        ]
     if any(answer.mfu is not None for answer in found):
-        columns[">MFU"] = lambda _, answer: "-" if answer.mfu is None else f"{answer.mfu:.1%}"
-    for title, name in (("epoch", "epoch_time_s"), ("run", "total_time_s")):
-        values = [getattr(answer, name) for answer in found]
-        if any(value is not None for value in values) and not (
-            title == "run" and values == [answer.epoch_time_s for answer in found]
-        ):
-            columns[f">{title}"] = _duration_of(name)
-    columns[">memory"] = lambda _, answer: (
-        f"{format_bytes(answer.memory_bytes_per_device)}{'' if answer.fits else ' does not fit'}"
-    )
-    numbered = [*range(1, len(rows) + 1)] != [row.number for row in rows] or _warnings(rows)
-    headers = [">row"] * bool(numbered)
-    headers += [f"{'>' if _is_number(rows, name) else ''}{name.replace('_', ' ')}" for name in shown]
-    cells = (
-        (
-            *([str(row.number)] * bool(numbered)),
-            *(_asked(row, name) + _mark(row) * (name == "device") for name in shown),
-            *(column(row, row.answer) for column in columns.values()),
-        )
-        for row in rows
-        if isinstance(row.answer, Prediction)
-    )
-    return Table(columns=(*headers, *columns), rows=tuple(cells), narrow=True, dispensable=_DISPENSABLE)
-
-
-def _efficiency(row: Row, answer: Prediction) -> str:
-    del answer
-    return "-" if row.efficiency is None else f"{row.efficiency:.0%}"
-
-
-def _duration_of(name: str) -> Callable[[Row, Prediction], str]:
-    def duration(row: Row, answer: Prediction) -> str:
-        del row
-        seconds = getattr(answer, name)
-        return "-" if seconds is None else format_duration(seconds)
-
-    return duration
+        columns[">MFU"] = [each["MFU"] for each in figures]
+    lengths = lengths_of(found)
+    if all(answer.total_time_s == answer.epoch_time_s for answer in found):
+        lengths.pop(">run", None)
+    columns |= lengths
+    columns[">memory"] = [each["memory"] for each in figures]
+    cells = zip(*columns.values(), strict=True)
+    return Table(columns=tuple(columns), rows=tuple(cells), narrow=True, dispensable=_DISPENSABLE)
 
 
 def _asked(row: Row, name: str) -> str:
