@@ -14,9 +14,8 @@ from precision_time.planning.decision import api, outcomes, timing
 from precision_time.planning.decision.candidate import carbon, duration, money
 from precision_time.planning.decision.choose import choices_of, judged
 from precision_time.planning.decision.limits import Limits
-from precision_time.planning.energy.energy import run_energy
+from precision_time.planning.energy.energy import pue_of, run_energy
 from precision_time.planning.energy.grid import intensity
-from precision_time.planning.energy.pue import pue_of
 from precision_time.planning.run.duration import Work
 from precision_time.planning.run.settings import checkpoint_bytes
 from precision_time.request.request import Request

@@ -17,9 +17,8 @@ from ...cost import terms as step_terms
 from ...errors import PrecisionTimeError
 from ...predict.sweep import Table
 from ...request.request import Request
-from ..energy.energy import J_PER_KWH, run_energy
+from ..energy.energy import J_PER_KWH, pue_of, run_energy
 from ..energy.grid import Intensity, known_intensities
-from ..energy.pue import pue_of
 from ..money.offer import Market, Offer
 from ..run.api import settings_of
 from ..run.duration import TERMS, Work, total_s

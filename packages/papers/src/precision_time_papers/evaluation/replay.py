@@ -16,7 +16,7 @@ import numpy as np
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.protocols import source_name
 from precision_time.learn.table import MeasuredTable
-from precision_time.planning.money.reference import usd_per_device_hour
+from precision_time.planning.money.offers import usd_per_device_hour
 from precision_time.render.document import Metric
 from precision_time.render.table import CellValue, Table, columns_of
 
