@@ -163,7 +163,7 @@ def predict(
         write_columns(columns_of(rows), table)
         message(f"Wrote {table}")
     if (plot := files["plot"]) is not None:
-        from ..predict.sweep_plot import write_plot
+        from ..predict.table import write_plot
 
         write_plot(found, plot)
         message(f"Wrote {plot}")

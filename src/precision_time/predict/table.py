@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from ..precision.catalog import shown_precision
-from ..render.blocks import GAP, Block, Text, Tone, warnings
+from ..render.blocks import GAP, Band, Block, Curve, Text, Tone, warnings
 from ..render.table import Table
 from ..units import format_duration, grouped
 from .page import doubt, figures_of, in_one_line, interval_title, leading, lengths_of
@@ -27,9 +28,19 @@ FIGURES = (
 )
 _DISPENSABLE = (">MFU", ">epoch", ">run")
 """Columns that are left out where the page is too narrow, in this order."""
+_AXES = ("gpus", "batch_size", "global_batch_size", "seq_len", "image_size", "nodes")
+"""Fields that a plot goes along, those that most ask about first; then any other number."""
+_AXIS_TITLES = {
+    "seq_len": "tokens per sample",
+    "image_size": "side of the images [pixels]",
+    "gpus": "devices",
+    "batch_size": "samples per device",
+    "global_batch_size": "samples per step",
+}
+_MOST_LINES = 20
 _NAMED = 3
-_ABOVE = 1.005
 """Requests that have no answer, named for each reason."""
+_ABOVE = 1.005
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -404,3 +415,88 @@ def _ranges(numbers: Sequence[int]) -> str:
         else:
             parts.append([number])
     return ", ".join("-".join(map(str, part)) for part in parts)
+
+
+def write_plot(found: Predictions, path: Path) -> None:
+    """Draw time and throughput over the field swept: a line for each job, a point for each value.
+
+    Raises:
+        ConfigError: If no field with numbers was swept, or there are too many lines.
+        MissingExtraError: If matplotlib is not installed.
+    """
+    from ..render.picture import check_picture, draw_curves, save
+
+    check_picture(path)
+    axis = _axis_of(found)
+    lines = _lines(found, axis)
+    if len(lines) > _MOST_LINES:
+        raise ConfigError(
+            f"--out {path}: {len(lines)} lines are too many to tell apart. To fix: name fewer values; at "
+            f"most {_MOST_LINES} lines are drawn."
+        )
+    curves = [
+        Curve(label=label, x=[_value(answer, axis) for answer in line], panels=_panels(line),
+              hollow=[not answer.fits for answer in line])
+        for label, line in lines.items()
+    ]  # fmt: skip
+    units = " or ".join(sorted({answer.throughput_unit for answer in found.predictions}))
+    note = f"bands: {found[0].interval.coverage:.0%} interval"
+    if any(each for curve in curves for each in curve.hollow):
+        note += "; hollow: does not fit in memory"
+    x_title = _AXIS_TITLES.get(axis, axis.replace("_", " "))
+    titles = ("step time [s]", f"throughput [{units}]")
+    save(
+        lambda figure: draw_curves(figure, curves, x_title=x_title, titles=titles, note=note),
+        path,
+        width=9.5,
+        height=4.2,
+    )
+
+
+def _panels(line: Sequence[Prediction]) -> tuple[Band, Band]:
+    """Seconds and throughput of the answers of a line."""
+    seconds = [answer.step_time_s for answer in line]
+    low, high = ([getattr(answer.interval, end) for answer in line] for end in ("low_s", "high_s"))
+    units = [answer.throughput * answer.step_time_s for answer in line]
+    rates = [[count / s for count, s in zip(units, some, strict=True)] for some in (seconds, high, low)]
+    return (seconds, low, high), (rates[0], rates[1], rates[2])
+
+
+def _axis_of(found: Predictions) -> str:
+    """The field with numbers that was swept.
+
+    Raises:
+        ConfigError: If there is none.
+    """
+    numbers = [
+        name
+        for name in found.varied
+        if len({_value(answer, name) for answer in found.predictions}) > 1
+        and all(isinstance(_value(answer, name), int | float) for answer in found.predictions)
+    ]
+    if not numbers:
+        raise ConfigError(
+            "A picture needs a field with numbers that was swept. To fix: such as --gpus 8..64 or "
+            "--batch-size 16..256."
+        )
+    return min(numbers, key=lambda name: _AXES.index(name) if name in _AXES else len(_AXES))
+
+
+def _value(answer: Prediction, name: str) -> Any:
+    return getattr(answer, name, answer.request.get(name))
+
+
+def _lines(found: Predictions, axis: str) -> dict[str, list[Prediction]]:
+    """The answers that differ in the swept field alone, by what tells them from the others."""
+    fields = [name for name in found.varied if name not in (axis, "nodes" if axis == "gpus" else "")]
+    lines: dict[str, list[Prediction]] = {}
+    for answer in found.predictions:
+        words = []
+        for name in fields:
+            value = _value(answer, name)
+            said = (
+                f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+            )
+            words.append(said if isinstance(value, str) else f"{name.replace('_', ' ')} {said}")
+        lines.setdefault(", ".join(words) or answer.model, []).append(answer)
+    return {label: sorted(line, key=lambda answer: _value(answer, axis)) for label, line in lines.items()}
