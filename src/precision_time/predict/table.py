@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from ..precision.catalog import shown_precision
-from ..render.blocks import GAP, Band, Block, Curve, Text, Tone, warnings
+from ..render.blocks import GAP, Band, BandedLine, Block, Text, Tone, warnings
 from ..render.table import Table
 from ..units import format_duration, grouped
 from .page import doubt, figures_of, in_one_line, interval_title, leading, lengths_of
@@ -435,7 +435,7 @@ def write_plot(found: Predictions, path: Path) -> None:
             f"most {_MOST_LINES} lines are drawn."
         )
     curves = [
-        Curve(label=label, x=[_value(answer, axis) for answer in line], panels=_panels(line),
+        BandedLine(label=label, x=[_value(answer, axis) for answer in line], panels=_panels(line),
               hollow=[not answer.fits for answer in line])
         for label, line in lines.items()
     ]  # fmt: skip

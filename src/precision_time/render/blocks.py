@@ -73,7 +73,7 @@ Band = tuple[Sequence[float], Sequence[float], Sequence[float]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Curve:
+class BandedLine:
     """A line of points in panels side by side, each with its band."""
 
     label: str

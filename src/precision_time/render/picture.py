@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import required_module
 from ..io import check_suffix, write_atomically
-from .blocks import Bars, Curve
+from .blocks import BandedLine, Bars
 
 _FEW_DECADES = 100.0
 _LEAST_STEPS = 1.5
@@ -158,7 +158,7 @@ def plot_bars(block: Bars, *, axes: Any = None) -> Any:
 
 
 def draw_curves(
-    figure: Any, curves: Sequence[Curve], *, x_title: str, titles: Sequence[str], note: str
+    figure: Any, curves: Sequence[BandedLine], *, x_title: str, titles: Sequence[str], note: str
 ) -> None:
     """Curves in panels side by side: logarithmic where values spread, ticks where there are points.
 
