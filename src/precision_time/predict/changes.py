@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from ..hardware.device import Cluster
 from ..hardware.device_table import catalog_name
 from ..io import packaged_toml
 from ..learn.artifact import TrainedPredictor, chosen_predictor
+from ..records import dataclass
 from ..request.request import Request
 from ..request.signature import as_request, takes_request_fields
 from .answer import CHANGED, RunLength, answer
@@ -39,7 +40,7 @@ _SIZES = ("seq_len", "image_size")
 _LEAST_CHANGE = 0.02
 """Of the time, from which an assumption matters: less than repeats of a run differ by."""
 LEAST_MEMORY_CHANGE = 0.1
-"""Of the memory: twice what published peaks are missed by (scripts/memory_accuracy.py)."""
+"""Of the memory: twice what published peaks are missed by (data/memory_accuracy.py)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -215,7 +216,7 @@ _FACTOR = 2.0
 _OF_REQUEST: Mapping[str, str] = {
     "batch_size": "samples per device and forward pass",
     "gpus": "devices, at the same batch per device",
-    "grad_accum": "micro batches per optimizer step",
+    "num_microbatches": "micro batches per optimizer step",
     "seq_len": "tokens per sample",
     "image_size": "side of the images",
     "frames": "frames of a video",
@@ -317,7 +318,7 @@ def _of_request(request: Request, base: Job) -> Iterator[_Tried]:
     values = {
         "batch_size": request.batch_size,
         "gpus": base.cluster.num_devices,
-        "grad_accum": layout.num_micro_batches,
+        "num_microbatches": layout.num_microbatches,
         **{name: getattr(request, name) for name in ("image_size", "frames", "audio_seconds")},
         "seq_len": workload.graph.seq_len,
         "cpus": request.cpus,
@@ -336,7 +337,7 @@ def _with_number(request: Request, base: Job, name: str, value: float) -> Job | 
     if name == "gpus":
         # Whole hosts where there are several: a job is not torn apart to have fewer devices.
         changes["nodes"] = None
-    if name in ("gpus", "grad_accum") and request.global_batch_size is not None:
+    if name in ("gpus", "num_microbatches") and request.global_batch_size is not None:
         changes["global_batch_size"] = None
     sized = name in ("seq_len", "image_size", "frames", "audio_seconds")
     return asked(request, changes, workload=None if sized else base.workload)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from ..precision.catalog import get_policy
 from ..precision.lowered import PHASES, LoweredStep
 from ..precision.lowering import DTYPES, OP_CLASSES, lower, operator_types
 from ..precision.support import on_device
+from ..records import dataclass
 from ..render.blocks import GAP, TEXT_WIDTH, Block, Text, Tone, warnings
 from ..render.result import Result
 from ..render.table import Table

@@ -16,7 +16,7 @@ import os
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -32,6 +32,7 @@ from ..errors import ConfigError, OutputError, PrecisionTimeError, required_modu
 from ..io import check_replaceable, package_hash, put_in_place, table_cell
 from ..learn.artifact import PREDICTOR_VARIABLE, TrainedPredictor, chosen_predictor
 from ..ray_executor import open_executor
+from ..records import dataclass
 from ..request.batches import jobs_at_batches
 from ..request.fields import plain_type
 from ..request.grid import Asked, Block, Grid

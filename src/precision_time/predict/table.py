@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from ..precision.catalog import shown_precision
+from ..records import dataclass
 from ..render.blocks import GAP, Band, BandedLine, Block, Text, Tone, warnings
 from ..render.table import Table
 from ..units import format_duration, grouped

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from ..cost.job import Job
 from ..diagnostics import Diagnostic
 from ..learn.artifact import TrainedPredictor
 from ..learn.table import JobTable
+from ..records import dataclass
 from .answer import Answers
 from .prediction import Interval, NearestMeasurement, Prediction
 from .remarks import missing_length, remarks_of

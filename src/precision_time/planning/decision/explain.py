@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from ...arrays import Floats, Ints
 from ...hardware.catalog import Custom
 from ...precision.support import supported_precisions
+from ...records import dataclass
 from ..money.offer import Market
 from .candidate import Candidate, carbon, chance, duration, money
 from .choose import AIMS, Choice, Judged, choices_of, is_offer, judged, objectives

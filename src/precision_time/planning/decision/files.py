@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...arrays import Ints
-from ...io import check_suffix, write_atomically
+from ...io import check_suffix, packaged, write_atomically
 from ...predict.page import doubt
 from ...render.html import page
 from ...render.picture import check_picture
@@ -60,7 +59,7 @@ def to_html(plan: Plan) -> str:
 
 
 def _packaged(name: str) -> str:
-    return files(__package__).joinpath(f"data/{name}").read_text(encoding="utf-8")
+    return packaged(__package__, f"data/{name}").read_text(encoding="utf-8")
 
 
 def _points(found: Judged) -> Ints:

@@ -12,9 +12,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -22,6 +20,8 @@ import numpy.typing as npt
 
 from ...cache import data
 from ...errors import CatalogError
+from ...io import packaged
+from ...records import dataclass
 from ...units import GIGA
 from .offer import Market, Offer, whole_instances
 
@@ -204,7 +204,7 @@ def list_rate(cloud: str, term: Term) -> Rate | None:
 
 @data
 def _rates() -> Mapping[tuple[str, Term], Rate]:
-    lines = files(__package__).joinpath("data/rates.csv").read_text(encoding="utf-8").splitlines()
+    lines = packaged(__package__, "data/rates.csv").read_text(encoding="utf-8").splitlines()
     rows: list[dict[str, Any]] = [*csv.DictReader(lines)]
     rates = (
         Rate(**{**row, "term": Term(row["term"]), "usd_per_gb": float(row["usd_per_gb"])}) for row in rows

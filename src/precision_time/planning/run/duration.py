@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from statistics import NormalDist
 
 import numpy as np
 
 from ...arrays import Floats, Number
+from ...records import dataclass
 from .settings import RunSettings, default_settings
 
 TERMS = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ...arrays import Number
@@ -13,6 +12,7 @@ from ...cache import data
 from ...cost.job import Job
 from ...cost.optimizer import state_bytes, states_per_param
 from ...io import packaged_toml
+from ...records import dataclass
 
 _SECONDS_PER_HOUR = 3600.0
 
