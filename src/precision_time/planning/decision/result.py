@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...predict.page import doubt
-from ...predict.predictions import data_frame
 from ...records import dataclass
 from ...render.blocks import GAP, TEXT_WIDTH, Block, Text, Tone, warnings
-from ...render.result import Result
+from ...render.result import Tabular
 from ...render.table import Table
 from ...render.terminal import scatter
 from ...request.request import Request
@@ -59,7 +58,7 @@ class PlanCounts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
-class Plan(Result):
+class Plan(Tabular):
     """The choices, the Pareto front, and what would change them."""
 
     model: str
@@ -120,18 +119,6 @@ class Plan(Result):
         columns |= {name: _plain(getattr(outcomes, name)[order]) for name in _OF_CANDIDATE}
         columns |= {f"terms_s.{name}": _plain(values[order]) for name, values in outcomes.terms_s.items()}
         return columns | {"feasible": found.feasible[order].tolist(), "on_front": found.front[order].tolist()}
-
-    def to_frame(self, backend: Literal["pandas", "polars"] | None = None) -> Any:
-        """The columns as a data frame.
-
-        Args:
-            backend: pandas or polars; None for the one that is installed, pandas first.
-
-        Raises:
-            ConfigError: If the backend is another one.
-            MissingExtraError: If neither is installed, or the one that is asked for is not.
-        """
-        return data_frame(self.columns(), backend)
 
     def plot(self, path: Any) -> None:
         """Draw time against money to a .png or .svg; needs matplotlib."""

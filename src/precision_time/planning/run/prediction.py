@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ...diagnostics import Diagnostic, Severity, texts_of
+from ...diagnostics import Diagnostic
 from ...predict.prediction import Interval, Prediction
 from ...records import dataclass
 from ...render.blocks import GAP, TEXT_WIDTH, Block, Text, Tone, warnings
-from ...render.result import Result
+from ...render.result import Remarked
 from ...render.table import Table
 from ...units import KILO, format_bytes, format_duration, format_range, grouped, plain_name
 
@@ -59,7 +59,7 @@ class TimeToTarget:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
-class RunPrediction(Result):
+class RunPrediction(Remarked):
     """How long a whole training takes, in SI units."""
 
     DERIVED = (
@@ -166,16 +166,6 @@ class RunPrediction(Result):
         """Share of the simulated runs that end within so many seconds."""
         shares = np.linspace(0.0, 1.0, len(self.quantiles_s))
         return float(np.interp(deadline_s, self.quantiles_s, shares, left=0.0, right=1.0))
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """What was filled in, in words."""
-        return texts_of(self.diagnostics, Severity.ASSUMPTION)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What to act on, in words."""
-        return texts_of(self.diagnostics, Severity.WARNING)
 
     def in_one_line(self) -> str:
         """Model, devices, total with its interval, and whether it fits."""
