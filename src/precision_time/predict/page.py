@@ -99,20 +99,19 @@ def blocks_of(
         why: Everything that the answer assumes and rests on, rather than what matters most of it.
         definitions: Words to their definitions, of which those on the page are explained.
     """
-    labels = labels_of(predictions)
-    yield from (Text(line, Tone.LEAD) for line in answer_lines(predictions, labels))
+    yield from (Text(line, Tone.LEAD) for line in answer_lines(predictions))
     yield from (Text(headline(predictions), Tone.SOFT), GAP)
     if len(predictions) > 1:
-        yield from (_summary_table(predictions, labels), GAP)
+        yield from (_summary_table(predictions), GAP)
     yield from (bars_of(predictions, every=why), GAP)
     if why:
         if any(prediction.link_seconds for prediction in predictions):
-            yield from (_links_table(predictions, labels), GAP)
-        yield from (_memory_table(predictions, labels), GAP)
-    yield from _assumptions(predictions, labels, matters, why)
-    yield from _evidence(predictions, labels, why)
+            yield from (_links_table(predictions), GAP)
+        yield from (_memory_table(predictions), GAP)
+    yield from _assumptions(predictions, matters, why)
+    yield from _evidence(predictions, why)
     yield from warnings(
-        _shared_lines(predictions, labels, Severity.WARNING, without=(*_ABOUT_EVIDENCE, _ABOUT_MEMORY))
+        _shared_lines(predictions, Severity.WARNING, without=(*_ABOUT_EVIDENCE, _ABOUT_MEMORY))
     )
     if why and definitions:
         yield from (GAP, _definitions_table(predictions, definitions))
@@ -120,7 +119,7 @@ def blocks_of(
 
 def notebook_of(predictions: Sequence[Prediction]) -> Iterator[Block]:
     """The answer in a sentence, figures, bars of the terms on one scale."""
-    first, *more = answer_lines(predictions, labels_of(predictions))
+    first, *more = answer_lines(predictions)
     yield Text(first, Tone.LEAD)
     yield from map(Text, more)
     yield Text(headline(predictions), Tone.SOFT)
@@ -148,19 +147,18 @@ def bars_of(predictions: Sequence[Prediction], *, every: bool = False) -> Bars:
     )
 
 
-def answer_lines(predictions: Sequence[Prediction], labels: Sequence[str]) -> Iterator[str]:
+def answer_lines(predictions: Sequence[Prediction]) -> Iterator[str]:
     """The answer in a sentence; before it what does not fit, and what would."""
-    alone = len(predictions) == 1
-    yield from _shared_lines(predictions, labels, Severity.WARNING, only=(_ABOUT_MEMORY,))
-    best = leading(predictions)
-    if alone:
+    yield from _shared_lines(predictions, Severity.WARNING, only=(_ABOUT_MEMORY,))
+    best, labels = leading(predictions), labels_of(predictions)
+    if len(predictions) == 1:
         start = "A step takes" if best.fits else "If it fitted, a step would take"
         yield f"{start} {_answer(best)}"
         yield from _length(best)
         return
     label = labels[list(predictions).index(best)]
     others = [
-        f"{each} {_cost(prediction) / _cost(best):.2f} x"
+        f"{each} {(1.0 / prediction.throughput) / (1.0 / best.throughput):.2f} x"
         for each, prediction in zip(labels, predictions, strict=True)
         if prediction is not best
     ]
@@ -175,8 +173,7 @@ def _answer(prediction: Prediction) -> str:
     memory = f"; {used / GIBI:.1f} of {has / GIBI:.1f} GiB per device" if prediction.fits else ""
     return (
         f"{format_duration(prediction.step_time_s)} ({_interval(prediction)}){_samples(prediction)}: "
-        f"{_throughput(prediction)}{mfu}"
-        f"{memory}."
+        f"{_throughput(prediction)}{mfu}{memory}."
     )
 
 
@@ -208,11 +205,6 @@ def _throughput(prediction: Prediction) -> str:
     return f"{grouped(prediction.throughput)} {prediction.throughput_unit}"
 
 
-def _cost(prediction: Prediction) -> float:
-    """Seconds per unit of throughput."""
-    return 1.0 / prediction.throughput
-
-
 def headline(predictions: Sequence[Prediction]) -> str:
     """The job in a line, with the parameters of its model where they fit."""
     first = predictions[0]
@@ -242,11 +234,11 @@ def _label(value: str | float) -> str:
     return value if isinstance(value, str) else f"{value:g}"
 
 
-def _summary_table(predictions: Sequence[Prediction], labels: Sequence[str]) -> Table:
+def _summary_table(predictions: Sequence[Prediction]) -> Table:
     totals = lengths_of(predictions)
     rows = (
         (label, *figures_of(each).values(), *more)
-        for label, each, *more in zip(labels, predictions, *totals.values(), strict=True)
+        for label, each, *more in zip(labels_of(predictions), predictions, *totals.values(), strict=True)
     )
     interval = interval_title(predictions)
     columns = ("precision", ">step time", f">{interval}", ">throughput", ">MFU", ">memory per device")
@@ -304,7 +296,7 @@ def shown_terms(predictions: Sequence[Prediction], *, every: bool = False) -> di
     return shown
 
 
-def _links_table(predictions: Sequence[Prediction], labels: Sequence[str]) -> Table:
+def _links_table(predictions: Sequence[Prediction]) -> Table:
     """Communication by axis: what the computation does not hide, of what the links take."""
 
     def cell(each: Prediction, axis: str) -> str:
@@ -315,10 +307,10 @@ def _links_table(predictions: Sequence[Prediction], labels: Sequence[str]) -> Ta
 
     axes = dict.fromkeys(axis for prediction in predictions for axis in prediction.link_seconds)
     rows = ((plain_name(axis), *(cell(each, axis) for each in predictions)) for axis in axes)
-    return Table(columns=("communication", *_titles(labels, ">exposed, of all")), rows=tuple(rows))
+    return Table(columns=("communication", *_titles(predictions, ">exposed, of all")), rows=tuple(rows))
 
 
-def _memory_table(predictions: Sequence[Prediction], labels: Sequence[str]) -> Table:
+def _memory_table(predictions: Sequence[Prediction]) -> Table:
     names = dict.fromkeys(name for prediction in predictions for name in prediction.memory_terms)
     each = {name: [prediction.memory_terms.get(name, 0.0) for prediction in predictions] for name in names}
     rows = (
@@ -326,24 +318,24 @@ def _memory_table(predictions: Sequence[Prediction], labels: Sequence[str]) -> T
         for name, values in each.items()
         if any(values)
     )
-    return Table(columns=("where the memory goes", *_titles(labels, ">per device")), rows=tuple(rows))
+    return Table(columns=("where the memory goes", *_titles(predictions, ">per device")), rows=tuple(rows))
 
 
-def _titles(labels: Sequence[str], alone: str) -> list[str]:
-    return [alone] if len(labels) == 1 else [f">{label}" for label in labels]
+def _titles(predictions: Sequence[Prediction], alone: str) -> list[str]:
+    return [alone] if len(predictions) == 1 else [f">{label}" for label in labels_of(predictions)]
 
 
 def _assumptions(
-    predictions: Sequence[Prediction], labels: Sequence[str], matters: Sequence[Alternative], why: bool
+    predictions: Sequence[Prediction], matters: Sequence[Alternative], why: bool
 ) -> Iterator[Block]:
     """What was assumed: what matters most with its alternatives, or all of it."""
-    lines = list(_shared_lines(predictions, labels, Severity.ASSUMPTION))
+    lines = list(_shared_lines(predictions, Severity.ASSUMPTION))
     most = matters if why else _most(matters)
     if most:
-        yield from (_alternatives_table(predictions, labels, most), GAP)
+        yield from (_alternatives_table(predictions, most), GAP)
     # What the answer is the sum of, and a layout that was chosen, are told whatever else was assumed.
     always = _ALWAYS_TOLD if len(predictions) > 1 else (*_ALWAYS_TOLD, LEFT_OPEN)
-    told = list(_shared_lines(predictions, labels, Severity.ASSUMPTION, only=always))
+    told = list(_shared_lines(predictions, Severity.ASSUMPTION, only=always))
     shown = lines if why else told if most else list(dict.fromkeys([*told, *lines]))[:_MOST_ASSUMPTIONS]
     for line in shown:
         yield Text(f"Assumed: {line}")
@@ -360,12 +352,10 @@ def _most(matters: Sequence[Alternative]) -> list[Alternative]:
     return [*shown, fullest] if fullest is not None and fullest.memory and fullest not in shown else shown
 
 
-def _alternatives_table(
-    predictions: Sequence[Prediction], labels: Sequence[str], alternatives: Sequence[Alternative]
-) -> Table:
+def _alternatives_table(predictions: Sequence[Prediction], alternatives: Sequence[Alternative]) -> Table:
     best = leading(predictions)
     unit = best.throughput_unit.removesuffix("/s").removesuffix("s")
-    whose = f" ({labels[list(predictions).index(best)]})" if len(predictions) > 1 else ""
+    whose = f" ({labels_of(predictions)[list(predictions).index(best)]})" if len(predictions) > 1 else ""
     memory = [">memory"] if any(each.memory for each in alternatives) else []
     columns = ("assumed, most important first", "otherwise", f">time per {unit}{whose}", *memory)
     rows = (
@@ -375,7 +365,7 @@ def _alternatives_table(
     return Table(columns=columns, rows=tuple(rows))
 
 
-def _evidence(predictions: Sequence[Prediction], labels: Sequence[str], why: bool) -> Iterator[Block]:
+def _evidence(predictions: Sequence[Prediction], why: bool) -> Iterator[Block]:
     """The most similar measured runs, and how far they are."""
     runs = _nearest(predictions, every=why)
     near = [run for run in runs if run.similarity >= _NEAR]
@@ -388,7 +378,7 @@ def _evidence(predictions: Sequence[Prediction], labels: Sequence[str], why: boo
         yield from (Text(ref, Tone.SOFT) for ref in refs)
     # Where runs are near, their table says how they differ.
     told = _ABOUT_EVIDENCE if why or not near else _ABOUT_EVIDENCE[1:]
-    lines = _shared_lines(predictions, labels, Severity.WARNING, only=told)
+    lines = _shared_lines(predictions, Severity.WARNING, only=told)
     yield from (Text(line, Tone.WARNING) for line in lines)
 
 
@@ -478,7 +468,6 @@ def _first_sentence(markdown: str) -> str:
 
 def _shared_lines(
     predictions: Sequence[Prediction],
-    labels: Sequence[str],
     severity: Severity,
     *,
     only: Sequence[str] = (),
@@ -488,13 +477,12 @@ def _shared_lines(
 
     Args:
         predictions: At least one.
-        labels: What each is called.
         severity: Of the diagnostics.
         only: Codes to take; all when empty.
         without: Codes to leave out.
     """
     said_by: dict[Diagnostic, list[str]] = {}
-    for prediction, label in zip(predictions, labels, strict=True):
+    for prediction, label in zip(predictions, labels_of(predictions), strict=True):
         for item in prediction.diagnostics:
             if item.severity is severity and item.code not in without and (not only or item.code in only):
                 said_by.setdefault(item, []).append(label)
