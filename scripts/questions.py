@@ -14,7 +14,7 @@ import argparse
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from precision_time.learn.boosting import DEFAULT_SETTINGS
 from precision_time.learn.predictor import fit_predictor
 from precision_time.learn.table import job_table, measured_table
 from precision_time.learn.training import HELD_OUT, row_weights
-from precision_time.predict.scenarios import mixture, scenarios_of
+from precision_time.predict.scenarios import Scenario, mixture, scenarios_of
 from precision_time.render.table import columns_of, markdown_lines
 from precision_time.request.request import Request
 from precision_time.request.schema import LayoutOptions
@@ -128,10 +128,23 @@ def asked_of(
             except PrecisionTimeError:
                 refused += 1
                 continue
-            weights = np.array([each.weight for each in found])
-            asked.append(Asked(row=row, level=level, weights=weights, first=len(jobs)))
-            jobs += [each.job for each in found]
+            as_run = [(each.weight, job) for each in found if (job := _as_run(each, found[0].job)) is not None]
+            weights = np.array([weight for weight, _ in as_run])
+            asked.append(Asked(row=row, level=level, weights=weights / weights.sum(), first=len(jobs)))
+            jobs += [job for _, job in as_run]
     return asked, jobs, refused
+
+
+def _as_run(scenario: Scenario, own: Job) -> Job | None:
+    """The job of a scenario with the batch cut as the scenario cuts it; None where it cannot run it."""
+    layout = own.layout
+    [micro], [count], [can] = scenario.batches(
+        layout, np.array([layout.micro_batch_size]), np.array([float(layout.num_micro_batches)])
+    )
+    if not can:
+        return None
+    cut = replace(scenario.job.layout, micro_batch_size=float(micro), num_micro_batches=int(count))
+    return replace(scenario.job, layout=cut)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

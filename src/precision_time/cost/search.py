@@ -19,6 +19,7 @@ import numpy as np
 from ..arrays import Floats
 from ..cache import memo
 from ..parallel.layout import EQUAL_WITHIN, Checkpointing, Layout, Offload, PipelineSchedule, simplicity
+from ..parallel.schedules.registry import searched_schedules
 from ..parallel.shape import ModelShape, model_shape
 from ..parallel.space import Fixed, Frame, Space, powers_of_two
 from ..precision.policy import PrecisionPolicy
@@ -39,7 +40,7 @@ _LONG_TOKENS, _TOKENS_PER_RANK = 16384, 8192
 _MOST_STAGES, _MOST_CONTEXT_RANKS, _MOST_EXPERT_RANKS = 32, 16, 64
 _CHUNKS = (2, 4, 8)
 _REFINED = 2
-"""The fastest pipelines, which are priced interleaved too."""
+"""The fastest pipelines, which are priced under the other schedules too."""
 _PLAIN: Fixed = {"shard_size": (0,), "reshard_after_forward": (True,)}
 _HELD = ("tp", "pp", "cp", "ep", "expert_tp", "schedule", "virtual_pp", "sequence_parallel")
 _TOKENS_PER_STEP = 2**22
@@ -291,12 +292,18 @@ class Choice:
     fitting: int
 
 
-def usual_batch(workload: Workload, gpus: int) -> int:
-    """Samples per step where nothing says them: a usual number that the devices divide."""
-    tokens = workload.graph.seq_len
-    if tokens is None:
+def usual_batch(workload: Workload, gpus: int, *, tokens: float = _TOKENS_PER_STEP) -> int:
+    """Samples per step where nothing says them: a usual number that the devices divide.
+
+    Args:
+        workload: What is trained.
+        gpus: Devices in all.
+        tokens: Of a step.
+    """
+    length = workload.graph.seq_len
+    if length is None:
         return _SAMPLES_PER_DEVICE * gpus
-    usual = max(_TOKENS_PER_STEP / tokens, gpus / _MOST_DEVICES_PER_SAMPLE, 1.0)
+    usual = max(tokens / length, gpus / _MOST_DEVICES_PER_SAMPLE, 1.0)
     # A multiple of the devices, or a divisor of them: so that the replicas share it evenly.
     shares = next(share for share in range(max(int(gpus / usual), 1), 0, -1) if gpus % share == 0)
     return gpus // shares if shares > 1 else math.ceil(usual / gpus) * gpus
@@ -356,7 +363,7 @@ def _usual_layout(
             break
     if degrees:
         for layout in [each for each in found.best_first() if each.pp > 1][:_REFINED]:
-            found = found.with_layouts(_interleaved(layout, held))
+            found = found.with_layouts(_with_less_bubble(layout, held))
     ranked = found.best_first()
     if not ranked:
         return None
@@ -458,7 +465,8 @@ def _usual_degrees(shape: ModelShape, devices_per_node: int) -> dict[str, tuple[
     return usual
 
 
-def _interleaved(layout: Layout, fixed: Fixed) -> Fixed:
-    """The same layout with its stages in chunks."""
+def _with_less_bubble(layout: Layout, fixed: Fixed) -> Fixed:
+    """The same layout under the other schedules of a pipeline, its stages in chunks or whole."""
     held = {name: (getattr(layout, name),) for name in (*_HELD, "zero_stage") if getattr(layout, name)}
-    return {**_PLAIN, **held, "schedule": (PipelineSchedule.INTERLEAVED,), "virtual_pp": _CHUNKS, **fixed}
+    others = tuple(each for each in searched_schedules() if each is not PipelineSchedule.ONE_F_ONE_B)
+    return {**_PLAIN, **held, "schedule": others, "virtual_pp": (1, *_CHUNKS), **fixed}

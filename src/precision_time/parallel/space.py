@@ -260,16 +260,20 @@ class Space:
         if pp == 1:
             yield {}
             return
-        uneven = {"stage_layers": layers_of_stages(num_layers, Layout(pp=pp))} if num_layers % pp else {}
+        stages = layers_of_stages(num_layers, Layout(pp=pp))
+        uneven = {"stage_layers": stages} if num_layers % pp else {}
         for schedule in self._pick("schedule", searched_schedules()):
             if schedule is not PipelineSchedule.INTERLEAVED:
                 if "virtual_pp" not in self.fixed or 1 in self.fixed["virtual_pp"]:
                     yield {"schedule": schedule, **uneven}
                 continue
-            layers = num_layers // pp if not uneven else 1
+            # Of an uneven split, where embedding and loss fill up the ends (Llama 3 405B, section 3.3.2).
+            filled = {layers + (bool(uneven) and stage in (0, pp - 1)) for stage, layers in enumerate(stages)}
+            layers = filled.pop() if len(filled) == 1 else 1
             for chunks in self._pick("virtual_pp", (v for v in range(2, layers + 1) if layers % v == 0)):
                 if chunks > 1:
-                    yield {"schedule": schedule, "virtual_pp": chunks}
+                    split = {} if layers % chunks else uneven
+                    yield {"schedule": schedule, "virtual_pp": chunks, **split}
 
     def _batches(self, per_replica: int) -> tuple[tuple[tuple[float, int], ...], list[str]]:
         """Micro batches that divide a replica's samples, and why the others do not."""

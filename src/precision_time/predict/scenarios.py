@@ -22,6 +22,7 @@ import numpy as np
 
 from ..arrays import Bools, Floats
 from ..cost.job import Job, Jobs
+from ..cost.memory import memory_of, total_bytes
 from ..diagnostics import Diagnostics
 from ..errors import PrecisionTimeError
 from ..io import packaged_toml
@@ -62,14 +63,19 @@ class Scenario:
             counts: Micro batches of a step, shape (n,).
         """
         whole = micro * counts
-        if self.job.layout.dp != own.dp:
+        uncut = self.job.layout.dp != own.dp
+        if uncut:
             whole = whole * own.dp / self.job.layout.dp
             micro, counts = whole, np.ones_like(whole)
         if self.micro_batch_size is not None:
             times = whole / self.micro_batch_size
             cut = (times >= 1.0) & (times == np.round(times))
             micro, counts = np.where(cut, self.micro_batch_size, micro), np.where(cut, times, counts)
-        return micro, counts, micro >= 1.0
+        can = micro >= 1.0
+        if uncut and can.any():  # what does not fit uncut is not run like that
+            needed = total_bytes(memory_of(Jobs.at(self.job, micro, counts)))
+            can &= np.broadcast_to(needed, can.shape) <= self.job.cluster.device.memory_bytes
+        return micro, counts, can
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

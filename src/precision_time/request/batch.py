@@ -14,19 +14,22 @@ from ..cost.stacks import Stack, get_stack_profile, policy_under, usual_variant
 from ..diagnostics import LAYOUT_CHOSEN, Diagnostics
 from ..errors import ConfigError, LayoutError
 from ..parallel.degrees import nearest_multiple
-from ..parallel.layout import Layout, Offload
+from ..parallel.layout import Checkpointing, Layout, Offload
 from ..parallel.space import powers_of_two
 from ..precision.catalog import known_variants
 from ..workload.workload import Workload
-from .layout import layout_words, sharded_as_usual
+from .layout import habits_with_experts, layout_words, sharded_as_usual, without_idle_options
 from .method import degrees_of_method
-from .practice import axes_of
+from .published import usual_global_batch
+from .practice import axes_of, question_of, usual_recomputation
 from .schema import RequestFields
 
 _DEFAULT_BATCHES = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 """Tried in this order when no batch size is given: the first that fits in memory."""
 _NOT_A_LAYOUT = frozenset({"expert_capacity", "expert_nodes", "expert_overlap", "uneven"})
 """Options of the layout that say how experts or frameworks behave, but not how the job is cut up."""
+_FINE_TUNES = frozenset({"full", "lora", "qlora"})
+"""Methods whose recipes say what is recomputed; whoever pretrains recomputes what memory asks for."""
 _FIELD_OF = {"zero": "zero_stage", "grad_accum": "num_micro_batches"}
 
 
@@ -36,6 +39,7 @@ def with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
     Raises:
         LayoutError: A batch that does not divide among the replicas, of which no layout makes fewer.
     """
+    job = _recomputed_as_usual(job, request, found)
     asked = _global_batch(job, request, found)
     refused: LayoutError | None = None
     plain: Job | None = None
@@ -44,7 +48,7 @@ def with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
         plain = _plain_job(job, request, asked, said)
     except LayoutError as error:
         refused = error
-        if asked is None or asked >= job.cluster.num_devices:
+        if asked is None or not is_open(job, request, asked):
             raise
     if is_open(job, request, asked) and (plain is None or job.layout.pp > 1 or not _fits(plain)):
         chosen = _chosen_layout(job, request, asked, found)
@@ -55,6 +59,22 @@ def with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
         raise refused
     found.items.extend(said.items)
     return plain
+
+
+def _recomputed_as_usual(job: Job, request: RequestFields, found: Diagnostics) -> Job:
+    """A fine-tune as most users of its stack recompute it, where the request does not say it."""
+    question = question_of(request, job.workload, job.cluster)
+    if "checkpointing" in request.layout.model_fields_set or question.method not in _FINE_TUNES:
+        return job
+    mode = usual_recomputation(question, job.stack.profile)
+    if mode is None or job.layout.checkpointing == mode or job.layout.pp > 1:
+        return job
+    found.assume(
+        "default-checkpointing",
+        f"Recomputation not given: checkpointing={mode} assumed, as most {question.method} runs on "
+        f"{job.stack.profile} have it.",
+    )
+    return replace(job, layout=replace(job.layout, checkpointing=Checkpointing(mode)))
 
 
 def _plain_job(job: Job, request: RequestFields, global_batch: float | None, found: Diagnostics) -> Job:
@@ -105,10 +125,14 @@ def _chosen_layout(
         global_batch = request.batch_size * job.layout.dp
     elif global_batch is None:
         gpus = job.cluster.num_devices
-        global_batch = float(min(gpus, usual_batch(job.workload, gpus)))
+        usual = usual_batch(job.workload, gpus)
+        published = usual_global_batch(job.workload, gpus)
+        global_batch = float(published if published > usual else min(gpus, usual))
         said.assume("default-batch", f"Batch not given: {global_batch:,.0f} samples per step assumed.")
     names = [_FIELD_OF.get(name, name) for name in sorted(stated - {"uneven"})]
     fixed: dict[str, tuple[Any, ...]] = {name: (getattr(job.layout, name),) for name in names}
+    if job.layout.checkpointing is not Checkpointing.NONE:
+        fixed["checkpointing"] = (job.layout.checkpointing,)
     rows = job.workload.rows_per_sample
     if request.batch_size is not None:
         fixed["micro_batch_size"] = (request.batch_size * rows,)
@@ -121,11 +145,11 @@ def _chosen_layout(
     if request.batch_size is not None or not degrees:
         choice = usual_layout(job, global_batch * rows, fixed, degrees=False)
     if choice is None and degrees and smallest:
-        axes = axes_of(job.stack.profile)
+        axes, fixed = axes_of(job.stack.profile), {**habits_with_experts(job), **fixed}
         choice = usual_layout(job, global_batch * rows, fixed, degrees=True, axes=axes)
     if choice is None:
         return None
-    layout = choice.layout
+    layout = without_idle_options(choice.layout)
     words = layout_words(layout, job.workload, without=stated)
     fastest = f"the fastest of {choice.fitting} tried that fit" if choice.fitting > 1 else "the one that fits"
     what = "Layout not given" if degrees else "Not all of the layout given"

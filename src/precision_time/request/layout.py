@@ -20,6 +20,7 @@ from ..parallel.shape import ModelShape, model_shape
 from ..parallel.validation import check_model_layout, degrees_in_words, layout_warnings
 from ..workload.workload import Workload
 from .schema import LayoutOptions, RequestFields
+from .votes import stacks_table
 
 _LANGUAGE_FAMILIES = frozenset({"transformer-decoder", "moe"})
 _FULL_SHARDING = 3
@@ -83,6 +84,31 @@ def sharded_as_usual(layout: Layout, request: RequestFields, job: Job, found: Di
         "default-sharding", f"ZeRO stage not given: zero={stage} assumed, as usual on {profile.name}."
     )
     return replace(layout, zero_stage=stage)
+
+
+def habits_with_experts(job: Job) -> dict[str, tuple[Any, ...]]:
+    """Values that fields of a layout have where experts are cut up as people do it; none of other models."""
+    table = stacks_table()["experts"]
+    if not model_shape(job.workload.graph).num_experts:
+        return {}
+    found: dict[str, tuple[Any, ...]] = {}
+    if nodes := table["nodes"].get(job.workload.name):
+        found["expert_nodes"] = (nodes,)
+    if job.stack.profile in table["overlap"]:
+        found["expert_overlap"] = (True,)
+        names = tuple(name for name in table["recomputed"] if recomputed_nodes(job.workload.graph, (name,)))
+        found["recomputed"] = ((), names)
+    return found
+
+
+def without_idle_options(layout: Layout) -> Layout:
+    """The layout without options of experts that are not cut up, and of recomputation that is not selective."""
+    changes: dict[str, Any] = {}
+    if layout.ep == 1:
+        changes |= {"expert_nodes": 0, "expert_overlap": False}
+    if layout.checkpointing is not Checkpointing.SELECTIVE:
+        changes["recomputed"] = ()
+    return replace(layout, **changes)
 
 
 def options_of(layout: Layout) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from ..cache import memo
 from ..cost.constants import constants
-from ..cost.stacks import StackProfile, get_stack_profile, usual_profile
+from ..cost.stacks import StackProfile, framework_profile, get_stack_profile, usual_profile
 from ..errors import ConfigError
 from ..hardware.device import Cluster, Device
 from ..precision.catalog import get_policy, parse_precision
@@ -45,6 +45,8 @@ class Question:
 
     family: str
     """vision, language, encoder ... (`families` of classes.toml)."""
+    family_of_model: str = "other"
+    """`Workload.family`."""
     method: str
     """pretrain, full, lora, qlora, preference or rl."""
     device: Device
@@ -54,7 +56,7 @@ class Question:
     """Of the device, whatever its board: A100, H100, RTX4090 ..."""
     num_devices: int = 1
     scale: str = "one"
-    """one, host or cluster."""
+    """one, host, cluster or fleet."""
     room: str = "roomy"
     """roomy, or crowded where the states of a replica take most of a device's memory."""
     year: float | None = None
@@ -167,6 +169,36 @@ def scenarios(of: Practice, most: int = 32) -> tuple[JointHabits, ...]:
 
 
 @memo(256)
+def usual_stack(question: Question) -> str:
+    """The stack that is assumed where a question leaves it open.
+
+    That of the catalog for the framework, or for the family and the device; where `usual.times` as many votes
+    are for another one, that.
+    """
+    device = question.device
+    known = [framework_profile(name).name for name in question.frameworks]
+    plain = known[0] if known else usual_profile(question.family_of_model, device.vendor, device.arch).name
+    shares = {
+        str(each.fields[STACK]): each.weight
+        for each in stack_alternatives(question, shipped_votes().stacks)
+        if STACK in each.fields
+    }
+    most = max(shares, key=lambda name: shares[name], default=plain)
+    enough = float(classes_table()["usual"]["times"]) * shares.get(plain, 0.0)
+    return most if shares.get(most, 0.0) >= max(enough, float(classes_table()["usual"]["share"])) else plain
+
+
+@memo(256)
+def usual_recomputation(question: Question, stack: str) -> str | None:
+    """What most users of a stack recompute in such a question; None where they differ."""
+    profile = get_stack_profile(stack)
+    found = dict(_settings(question, profile, shipped_votes())).get("recompute", ())
+    if found and found[0].weight >= float(classes_table()["usual"]["recompute_share"]):
+        return str(found[0].fields.get("checkpointing", "none"))
+    return None
+
+
+@memo(256)
 def usual_scenarios(question: Question, points: tuple[str, ...], most: int) -> tuple[JointHabits, ...]:
     """`scenarios` of a question by the votes that ship, in its stack and some of its points alone.
 
@@ -205,6 +237,7 @@ def question_of(request: RequestFields, workload: Workload, cluster: Cluster) ->
         samples = request.batch_size * layout.grad_accum * devices
     return Question(
         family=family_of(workload.family),
+        family_of_model=workload.family,
         method=method_of(request, workload),
         device=cluster.device,
         kind=kind_of_device(cluster.device),
@@ -283,7 +316,9 @@ def kind_of_device(device: Device) -> str:
 
 
 def scale_of(devices: int, nodes: int) -> str:
-    """One device, a host, or a cluster."""
+    """One device, a host, a cluster, or a fleet: a cluster that only those have who pretrain large models."""
+    if devices >= classes_table()["fleet"]["devices"]:
+        return "fleet"
     return "cluster" if nodes > 1 else "host" if devices > 1 else "one"
 
 
@@ -323,6 +358,12 @@ def serves(stack: str, family: str) -> bool:
     """Whether a stack trains models of a family of practice: some are written for one kind alone."""
     families = stacks_table()["serves"].get(stack)
     return families is None or family in families
+
+
+def last_year(profile: StackProfile) -> float:
+    """Decimal year of the newest software of a stack: today's, as long as somebody maintains it."""
+    today = float(classes_table()["today"])
+    return min(today, float(stacks_table()["last_year"].get(profile.name, today)))
 
 
 def axes_of(stack: str) -> tuple[str, ...]:
@@ -386,7 +427,7 @@ def _is_open(question: Question, point: str, fields: Sequence[str]) -> bool:
         return question.family == "language" and method in ("full", "lora", "qlora")
     if point == "links":
         said = {"network", "intra_node", "inter_node", "node_type", "cluster", "custom"}
-        return question.scale == "cluster" and not given & said
+        return question.scale in ("cluster", "fleet") and not given & said
     if point == "length":
         closed = given & {"mean_seq_len", "padding_share"} or ("seq_len" in given and not question.dataset)
         return question.family in _SEQUENCES and method != "rl" and not closed
@@ -448,8 +489,7 @@ def _years(question: Question, profile: StackProfile, votes: Sequence[Vote]) -> 
 
     Today's has its share whatever was counted: a question without a year is one of today.
     """
-    today = float(classes_table()["today"])
-    last = min(today, float(stacks_table()["last_year"].get(profile.name, today)))
+    last = last_year(profile)
     first, share = question.device.release_year + 0.5, float(classes_table()["software"]["today_share"])
     weights = [vote.votes * _likeness(question, vote, of_stack=True) for vote in votes]
     cast = share / (1.0 - share) * sum(weights) or 1.0

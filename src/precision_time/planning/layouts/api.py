@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...cost.job import Job
-from ...cost.search import under, usual_batch
+from ...cost.search import under
 from ...diagnostics import Diagnostic, Diagnostics, Severity
 from ...errors import ConfigError
 from ...learn.artifact import chosen_predictor
@@ -21,7 +21,8 @@ from ...ray_executor import open_executor
 from ...request.lengths import check_full_rows
 from ...request.method import degrees_of_method
 from ...request.request import Request
-from ...request.resolve import cluster_of, precision_of, stack_of, workload_of
+from ...request.published import usual_global_batch
+from ...request.resolve import cluster_of, precision_of, stack_of, usual_stack_of, workload_of
 from ...request.schema import LayoutOptions, request_fields
 from ...request.signature import takes_request_fields
 from ...workload.workload import Workload
@@ -158,7 +159,8 @@ def _plain_job(request: Request) -> tuple[Job, int]:
     found = Diagnostics()
     workload = workload_of(request)
     cluster = cluster_of(request, found)
-    stack = stack_of(request, workload.family, cluster.device, found)
+    usual = usual_stack_of(request, workload, cluster)
+    stack = stack_of(request, workload.family, cluster.device, found, usual=usual)
     precision = precision_of(request.precision, cluster.device, found, stack, graph=workload.graph)
     check_full_rows(request)
     batch = _batch(request.global_batch_size, workload, request.gpus, found) * workload.rows_per_sample
@@ -187,7 +189,7 @@ def _batch(given: float | None, workload: Workload, gpus: int, found: Diagnostic
                 f"global_batch_size={math.ceil(given)}."
             )
         return int(given)
-    batch, tokens = usual_batch(workload, gpus), workload.graph.seq_len
+    batch, tokens = usual_global_batch(workload, gpus), workload.graph.seq_len
     size = f"{batch / gpus:g} per device" if tokens is None else f"{batch * tokens / 2**20:.3g}M tokens"
     found.assume("default-batch", f"Global batch not given: {batch} samples per step ({size}) assumed.")
     return batch
