@@ -71,7 +71,9 @@ def space_of(job: Job, batch: int, **options: Any) -> Space:
 
 def under(job: Job, layout: Layout) -> Job:
     """The job under another layout, its weights held as the code of its stack does under that ZeRO stage."""
-    policy = policy_under(job.precision, job.stack.profile, job.layout.zero_stage, layout.zero_stage)
+    policy = policy_under(
+        job.precision, job.stack.profile, job.layout.weights_stage, layout.weights_stage
+    )
     return replace(job, layout=layout, precision=policy)
 
 
@@ -148,7 +150,7 @@ def fitting(job: Job, frames: Sequence[Frame]) -> list[Pruned]:
         job: What is sought a layout for.
         frames: Candidates; memory grows with their micro batch and shrinks with their recomputation.
     """
-    capacity = job.cluster.device.memory_bytes
+    capacity = job.cluster.device.usable_bytes
     needed = _needed_bytes(job, frames, [frame.recomputations for frame in frames])
     least = [_least_modes((each > capacity).tolist()) for each in needed]
     cut = [row for row, frame in enumerate(frames) if frame.layers > 1 and least[row][0] < len(needed[row])]
@@ -195,9 +197,10 @@ def _by_precision(job: Job, frames: Sequence[Frame]) -> list[list[int]]:
     precision: dict[int, PrecisionPolicy] = {}
     alike: dict[PrecisionPolicy, list[int]] = defaultdict(list)
     for place, frame in enumerate(frames):
-        stage = frame.settings.get("zero_stage", 0)
+        layout = frame.layout(frame.batches[0], Checkpointing.NONE)
+        stage = layout.weights_stage
         if stage not in precision:
-            precision[stage] = under(job, frame.layout(frame.batches[0], Checkpointing.NONE)).precision
+            precision[stage] = under(job, layout).precision
         alike[precision[stage]].append(place)
     return [*alike.values()]
 

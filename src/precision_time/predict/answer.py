@@ -276,7 +276,7 @@ def _facts(job: Job) -> tuple[float, ...]:
         workload.units_per_sample,
         math.nan if tokens is None else tokens,
         job.cluster.num_devices,
-        job.cluster.device.memory_bytes,
+        job.cluster.device.usable_bytes,
         _utilization(job),
     )
 

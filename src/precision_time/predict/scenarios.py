@@ -33,12 +33,12 @@ from ..parallel.layout import Checkpointing, Layout
 from ..request.practice import at_points, axes_of, practice, question_of, usual_scenarios
 from ..request.practice import scenarios as joint
 from ..request.request import Request
-from ..request.resolve import stack_of
+from ..request.resolve import cluster_of, stack_of
 from ..request.votes import STACK, Votes
 
-POINTS = ("software", "sharding", "recompute", "compiler", "memory_format", "attention", "input")
+POINTS = ("links", "software", "sharding", "recompute", "compiler", "memory_format", "attention", "input")
 """Open points besides the stack that scenarios fill in: of how a job runs, not of what it trains."""
-_OF_STACK = frozenset({"stack", "software", "compiler", "channels_last", "attention", "real_input", "loader"})
+_OF_REQUEST = frozenset({"network", "stack", "software", "compiler", "channels_last", "attention", "real_input", "loader"})
 _AXES = ("tp", "pp", "cp")
 _STEPS = 60
 """Halvings of a range of times: to the last digit."""
@@ -74,7 +74,7 @@ class Scenario:
         can = micro >= 1.0
         if uncut and can.any():  # what does not fit uncut is not run like that
             needed = total_bytes(memory_of(Jobs.at(self.job, micro, counts)))
-            can &= np.broadcast_to(needed, can.shape) <= self.job.cluster.device.memory_bytes
+            can &= np.broadcast_to(needed, can.shape) <= self.job.cluster.device.usable_bytes
         return micro, counts, can
 
 
@@ -156,10 +156,11 @@ def _settings() -> Mapping[str, Any]:
 
 def _made(request: Request, job: Job, fields: Mapping[str, Any]) -> Scenario | None:
     """The job as a scenario runs it; None where it cannot be."""
-    changed = request.changed(**{name: value for name, value in fields.items() if name in _OF_STACK})
+    changed = request.changed(**{name: value for name, value in fields.items() if name in _OF_REQUEST})
     try:
         stack = stack_of(changed, job.workload.family, job.cluster.device, Diagnostics())
-        made = replace(job, stack=stack, layout=_layout(job.layout, stack.profile, fields))
+        cluster = job.cluster if "network" not in fields else cluster_of(changed, Diagnostics())
+        made = replace(job, cluster=cluster, stack=stack, layout=_layout(job.layout, stack.profile, fields))
     except PrecisionTimeError:
         return None
     return Scenario(weight=0.0, fields=fields, job=made, micro_batch_size=fields.get("batch_size"))

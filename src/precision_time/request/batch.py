@@ -50,7 +50,10 @@ def with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
         refused = error
         if asked is None or not is_open(job, request, asked):
             raise
-    if is_open(job, request, asked) and (plain is None or job.layout.pp > 1 or not _fits(plain)):
+    # Replicas as long as they fit: a batch that may be cut is cut before states are sharded.
+    cut = plain is not None and request.batch_size is None and asked is not None
+    sharded = cut and plain is not None and plain.layout.zero_stage > job.layout.zero_stage
+    if is_open(job, request, asked) and (plain is None or job.layout.pp > 1 or sharded or not _fits(plain)):
         chosen = _chosen_layout(job, request, asked, found)
         if chosen is not None:
             return chosen
@@ -155,9 +158,11 @@ def _chosen_layout(
     what = "Layout not given" if degrees else "Not all of the layout given"
     found.items.extend(said.items)
     found.assume(LAYOUT_CHOSEN, f"{what}: {words} assumed, {fastest} (`precision-time layout` tries all).")
-    precision = policy_under(job.precision, job.stack.profile, job.layout.zero_stage, layout.zero_stage)
+    precision = policy_under(
+        job.precision, job.stack.profile, job.layout.weights_stage, layout.weights_stage
+    )
     if precision is not job.precision:
-        held_weights(precision.name, job.stack, layout.zero_stage, found)
+        held_weights(precision.name, job.stack, layout.weights_stage, found)
     return replace(job, layout=layout, precision=precision)
 
 
@@ -271,7 +276,7 @@ def _batched(job: Job, batch_size: float) -> Job:
 
 def _fits(job: Job) -> bool:
     needed = float(np.max(total_bytes(memory_of(Jobs.at(job)))))
-    return needed <= job.cluster.device.memory_bytes
+    return needed <= job.cluster.device.usable_bytes
 
 
 def held_weights(policy: str, stack: Stack, zero_stage: int, found: Diagnostics) -> str | None:

@@ -97,7 +97,7 @@ def job_without_batch(
         cluster=cluster,
         precision=precision_of(
             request.precision or _published_precision(workload, cluster, found),
-            *(cluster.device, found, stack, layout.zero_stage, workload.graph),
+            *(cluster.device, found, stack, layout.weights_stage, workload.graph),
         ),
         layout=layout,
         stack=stack,

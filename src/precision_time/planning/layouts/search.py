@@ -266,7 +266,7 @@ class _Pricing:
 def _price(pricing: _Pricing, layouts: Sequence[Layout], top: int, exhaustive: bool) -> None:
     """Price some of each kind, then all that their bounds do not rule out, lowest first."""
     precision = _precision_by_stage(pricing.job.value, layouts)
-    families = families_of(layouts, lambda layout: precision[layout.zero_stage])
+    families = families_of(layouts, lambda layout: precision[layout.weights_stage])
     bounds = bounds_of(pricing.job, families, pricing.over)
     left = np.arange(len(bounds.layouts))
     chosen = left if exhaustive else bounds.samples(_SAMPLES)
@@ -280,7 +280,7 @@ def _price(pricing: _Pricing, layouts: Sequence[Layout], top: int, exhaustive: b
 
 def _precision_by_stage(job: Job, layouts: Sequence[Layout]) -> dict[int, PrecisionPolicy]:
     """What a job runs in under each ZeRO stage of some layouts."""
-    some = {layout.zero_stage: layout for layout in layouts}
+    some = {layout.weights_stage: layout for layout in layouts}
     return {stage: under(job, layout).precision for stage, layout in some.items()}
 
 
