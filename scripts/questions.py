@@ -36,7 +36,7 @@ from precision_time.learn.boosting import DEFAULT_SETTINGS
 from precision_time.learn.predictor import fit_predictor
 from precision_time.learn.table import job_table, measured_table
 from precision_time.learn.training import HELD_OUT, row_weights
-from precision_time.predict.scenarios import Scenario, mixture, scenarios_of
+from precision_time.predict.scenarios import Scenario, Widening, leaves_layout_open, mixture, scenarios_of
 from precision_time.render.table import columns_of, markdown_lines
 from precision_time.request.request import Request
 from precision_time.request.schema import LayoutOptions
@@ -79,6 +79,7 @@ class Asked:
     level: str
     weights: Floats
     first: int
+    layout_open: bool
 
 
 def question(row: Measurement, level: str) -> Request:
@@ -130,7 +131,12 @@ def asked_of(
                 continue
             as_run = [(each.weight, job) for each in found if (job := _as_run(each, found[0].job)) is not None]
             weights = np.array([weight for weight, _ in as_run])
-            asked.append(Asked(row=row, level=level, weights=weights / weights.sum(), first=len(jobs)))
+            asked.append(
+                Asked(
+                    row=row, level=level, weights=weights / weights.sum(), first=len(jobs),
+                    layout_open=leaves_layout_open(found),
+                )
+            )  # fmt: skip
             jobs += [job for _, job in as_run]
     return asked, jobs, refused
 
@@ -180,7 +186,7 @@ class Answered:
 
 
 def answered(
-    asked: Sequence[Asked], step_s: Floats, low: Floats, high: Floats, *, spread: float | None
+    asked: Sequence[Asked], step_s: Floats, low: Floats, high: Floats, *, widening: Widening | None
 ) -> dict[str, Answered]:
     """The answers by level, from the times of all jobs and the factors of their intervals."""
     found = {}
@@ -195,7 +201,7 @@ def answered(
         times = step_s[place]
         mixed = mixture(
             times, times * low[place], times * high[place], weights, np.full(len(some), COVERAGE),
-            spread=spread,
+            layout_open=np.array([each.layout_open for each in some]), widening=widening,
         )  # fmt: skip
         found[level] = Answered(
             sources=[source_name(each.row) for each in some],
@@ -243,22 +249,24 @@ def main() -> None:
     )
     parser.add_argument("--rows", type=int, default=ROWS, help="rows of every source")
     parser.add_argument(
-        "--spread", type=float, action="append", help="print the scores with another one; write nothing"
+        "--widening", type=float, nargs=3, action="append", metavar=("OWN", "OPEN", "SAID"),
+        help="print the scores with another one; write nothing",
     )
     options = parser.parse_args()
     rows = [row for row in load_corpus() if row.usable]
     asked, jobs, refused = asked_of(rows, drawn(rows, options.rows))
     found = list(predicted(rows, asked, jobs))
-    for spread in options.spread or ():
+    for own, is_open, said in options.widening or ():
+        chosen = Widening(own=own, layout_open=is_open, layout_said=said)
         for protocol, *times in found:
-            for level, each in answered(asked, *times, spread=spread).items():
-                print(spread, protocol, level, *(f"{value:.0f}" for value in each.scores()))
-    if options.spread:
+            for level, each in answered(asked, *times, widening=chosen).items():
+                print(chosen, protocol, level, *(f"{value:.0f}" for value in each.scores()))
+    if options.widening:
         return
     table = [
         (level, PROTOCOLS[protocol].title, len(each.measured_s), *each.scores())
         for protocol, *times in found
-        for level, each in answered(asked, *times, spread=None).items()
+        for level, each in answered(asked, *times, widening=None).items()
     ]
     table.sort(key=lambda row: [*LEVELS].index(str(row[0])))
     _write(table, refused, options.rows)

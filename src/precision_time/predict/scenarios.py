@@ -7,13 +7,14 @@ in one table and make a mixture of distributions: every scenario is as uncertain
 The answer is the median of the mixture, which has the least expected log error, and its interval holds the
 share asked for. A request that leaves nothing open has one scenario: itself.
 
-In a mixture of several, each is wider than alone, by a factor that was fitted to questions of measured runs
-whose publisher had no vote (`scripts/questions.py`, `data/scenarios.toml`): practice is more than what was
-counted.
+In a mixture of several, each is wider than alone, by what was fitted to questions of measured runs whose
+publisher had no vote (`scripts/questions.py`, `data/scenarios.toml`): practice is more than what was counted.
+What is unknown of practice does not depend on what is unknown of the hardware, so that the squares add up.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -40,6 +41,9 @@ POINTS = ("links", "software", "sharding", "recompute", "compiler", "memory_form
 """Open points besides the stack that scenarios fill in: of how a job runs, not of what it trains."""
 _OF_REQUEST = frozenset({"network", "stack", "software", "compiler", "channels_last", "attention", "real_input", "loader"})
 _AXES = ("tp", "pp", "cp")
+_OF_LAYOUT = frozenset({"zero", "checkpointing", "batch_size", "grad_accum"})
+_TAIL = math.log(19.0)
+"""Half the width of the 90 % interval of a logistic distribution of scale 1."""
 _STEPS = 60
 """Halvings of a range of times: to the last digit."""
 
@@ -76,6 +80,18 @@ class Scenario:
             needed = total_bytes(memory_of(Jobs.at(self.job, micro, counts)))
             can &= np.broadcast_to(needed, can.shape) <= self.job.cluster.device.usable_bytes
         return micro, counts, can
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Widening:
+    """How wide a scenario is among several."""
+
+    own: float
+    """Times its width alone."""
+    layout_open: float
+    """And beside that half the width in log time of a 90 % interval, where the layout is left open, too."""
+    layout_said: float
+    """The same where the layout is said."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -139,6 +155,11 @@ def scenarios_of(request: Request, job: Job, *, votes: Votes | None = None) -> t
     share = float(settings["own_share"])
     rest = (replace(each, weight=(1.0 - share) * each.weight / total) for each in others)
     return (replace(own, weight=share), *rest)
+
+
+def leaves_layout_open(scenarios: Sequence[Scenario]) -> bool:
+    """Whether a question with these scenarios leaves open how the job is spread and cut."""
+    return any(_OF_LAYOUT & each.fields.keys() for each in scenarios)
 
 
 def level_of(request: Request) -> str:
@@ -246,7 +267,8 @@ def widened(
         columns.append(column)
     step_s, low_s, high_s = columns
     weights /= _sum(weights)[:, None]
-    mixed = mixture(step_s, low_s, high_s, weights, coverage)
+    is_open = np.array([leaves_layout_open(members) for members in groups])[jobs.group]
+    mixed = mixture(step_s, low_s, high_s, weights, coverage, layout_open=is_open)
     least_s = times.jobs.least_s  # however it is run
     step_time_s = np.maximum(mixed[0], least_s)
     answered = replace(
@@ -267,11 +289,12 @@ def mixture(
     weights: Floats,
     coverage: Floats,
     *,
-    spread: float | None = None,
+    layout_open: Bools,
+    widening: Widening | None = None,
 ) -> tuple[Floats, Floats, Floats]:
     """Median and interval of mixtures, shape (n,) each.
 
-    A scenario is logistic in log time, on each side as wide as its own interval says.
+    A scenario is logistic in log time, on each side as wide as its own interval says; among several wider.
 
     Args:
         step_s: Of the scenarios, the row's own job first, shape (n, m); so are the two bounds and weights.
@@ -279,14 +302,23 @@ def mixture(
         high_s: Upper bounds.
         weights: Of a row together 1.
         coverage: Of all of these intervals, shape (n,).
-        spread: Width of a scenario among several over its width alone; None for that of data/scenarios.toml.
+        layout_open: Whether the layout is left open, too, shape (n,).
+        widening: Of scenarios among several; None for that of data/scenarios.toml.
     """
+    chosen = Widening(**_settings()["widening"]) if widening is None else widening
     tail = np.log((1.0 + coverage) / (1.0 - np.minimum(coverage, 1.0 - 1e-9)))
-    factor = float(_settings()["spread"]) if spread is None else spread
-    wider = np.where((weights > 0.0).sum(axis=1) > 1, factor, 1.0)[:, None] / tail[:, None]
+    several = (weights > 0.0).sum(axis=1) > 1
+    own = np.where(several, chosen.own, 1.0)[:, None]
+    beside = np.where(several, np.where(layout_open, chosen.layout_open, chosen.layout_said), 0.0)
+    # The width beside is that of a 90 % interval, whatever is asked for.
+    beside = (beside * tail / _TAIL)[:, None]
     center = np.log(step_s)
-    below = np.maximum((center - np.log(low_s)) * wider, 1e-9)
-    above = np.maximum((np.log(high_s) - center) * wider, 1e-9)
+
+    def scale(reach_of: Floats) -> Floats:
+        found: Floats = np.maximum(np.hypot(own * reach_of, beside) / tail[:, None], 1e-9)
+        return found
+
+    below, above = scale(center - np.log(low_s)), scale(np.log(high_s) - center)
     reach = 40.0
     first, last = (center - reach * below).min(axis=1), (center + reach * above).max(axis=1)
 
