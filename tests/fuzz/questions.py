@@ -110,9 +110,11 @@ def through_doors(asked: Mapping[str, Any], found: Found, client: Any = None) ->
     found.check("first line says the length", asked, _length_unsaid(asked, answer))
     if answer.fits:
         planned = {name: value for name, value in asked.items() if name not in ("device", "gpus", "nodes")}
+        # Of a batch per device another number of devices would be another training.
+        length = {"samples": 100_000, "epochs": 1} if "batch_size" in asked else {"steps": STEPS}
         try:
             plan = precision_time.plan(
-                **planned, steps=STEPS, devices=[answer.device], gpus=[answer.gpus], max_gpus=answer.gpus
+                **planned, **length, devices=[answer.device], gpus=[answer.gpus], max_gpus=answer.gpus
             )
         except PrecisionTimeError as error:
             found.check("plan", asked, f"refused: {error}")
@@ -131,7 +133,7 @@ def _planned_otherwise(best: Any, said: Mapping[str, float]) -> str:
         return ""  # nobody rents such devices
     if best.global_batch_size != said["global_batch_size"]:
         return f"batch {best.global_batch_size:g} and {said['global_batch_size']:g}"
-    rented = {name: value for name, value in best.request.items() if name != "steps"}
+    rented = {name: value for name, value in best.request.items() if name not in ("steps", "epochs", "samples")}
     again = precision_time.predict_time(**rented)
     return "" if math.isclose(again.step_time_s, best.step_time_s, rel_tol=SAME) else (
         f"step_time_s: {best.step_time_s:.10g} and {again.step_time_s:.10g} of {dict(best.request)}"
