@@ -179,9 +179,9 @@ def usual_stack(question: Question) -> str:
     known = [framework_profile(name).name for name in question.frameworks]
     plain = known[0] if known else usual_profile(question.family_of_model, device.vendor, device.arch).name
     shares = {
-        str(each.fields[STACK]): each.weight
+        str(each.fields.get(STACK, plain)): each.weight
         for each in stack_alternatives(question, shipped_votes().stacks)
-        if STACK in each.fields
+        if each.fields.get(STACK, plain) not in stacks_table()["contests"]["stacks"]
     }
     most = max(shares, key=lambda name: shares[name], default=plain)
     enough = float(classes_table()["usual"]["times"]) * shares.get(plain, 0.0)
