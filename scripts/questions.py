@@ -129,7 +129,9 @@ def asked_of(
             except PrecisionTimeError:
                 refused += 1
                 continue
-            as_run = [(each.weight, job) for each in found if (job := _as_run(each, found[0].job)) is not None]
+            as_run = [
+                (each.weight, job) for each in found if (job := _as_run(each, found[0].job)) is not None
+            ]
             weights = np.array([weight for weight, _ in as_run])
             asked.append(
                 Asked(
@@ -249,7 +251,11 @@ def main() -> None:
     )
     parser.add_argument("--rows", type=int, default=ROWS, help="rows of every source")
     parser.add_argument(
-        "--widening", type=float, nargs=3, action="append", metavar=("OWN", "OPEN", "SAID"),
+        "--widening",
+        type=float,
+        nargs=3,
+        action="append",
+        metavar=("OWN", "OPEN", "SAID"),
         help="print the scores with another one; write nothing",
     )
     options = parser.parse_args()

@@ -1,10 +1,11 @@
-"""One question through every door: the same batch, layout, interval, fit and price; and what holds of all answers.
+"""One question through every door: one batch, layout, interval, fit and price; what holds of all answers.
 
     python tests/fuzz/questions.py --questions 2000
 
-Random questions as people ask them: a model, devices, perhaps a batch, adapters, a data set, a name of software.
-Doors: a step (`predict_time`), a run, a plan of one device and one number, a search of layouts (by the layout that
-it ranks first), a sweep, a Slurm script as `estimate` and `sbatch` read it, and the service.
+Random questions as people ask them: a model, devices, perhaps a batch, adapters, a data set, software by
+its name. Doors: a step (`predict_time`), a run, a plan of one device and one number, a search of layouts
+(what it says of the layout that it ranks first), a sweep, a Slurm script as `estimate` and `sbatch` read it,
+and the service.
 """
 
 from __future__ import annotations
@@ -25,25 +26,50 @@ import numpy as np
 import precision_time
 from precision_time.errors import PrecisionTimeError
 from precision_time.predict.prediction import Prediction
+from precision_time.predict.remedies import at_layout
 from precision_time.request.request import Request
 
-TEXT = ("llama3-8b", "llama2-7b", "qwen2.5-1.5b", "mistral-7b", "gpt2", "bert-base", "llama3-70b", "mixtral-8x7b")
+TEXT = (
+    "llama3-8b",
+    "llama2-7b",
+    "qwen2.5-1.5b",
+    "mistral-7b",
+    "gpt2",
+    "bert-base",
+    "llama3-70b",
+    "mixtral-8x7b",
+)
 IMAGES = ("resnet50", "vit_base_patch16_224", "efficientnet_b0", "convnext_tiny")
 ADAPTED = frozenset(TEXT) - {"gpt2", "bert-base"}
 DEVICES = ("A100", "H100", "V100", "RTX4090", "RTX3090", "T4", "L4", "A10G", "MI300X", "H200")
 COUNTS = (1, 2, 4, 8, 16, 32)
 TUNED_ON = ("alpaca", "dolly", "guanaco", "gsm8k")
-STACKS = {"text": ("hf-trainer", "trl", "axolotl", "unsloth", "torchtune"), "images": ("pytorch-eager", "lightning")}
+STACKS = {
+    "text": ("hf-trainer", "trl", "axolotl", "unsloth", "torchtune"),
+    "images": ("pytorch-eager", "lightning"),
+}
 SAME = 1e-9
 STEPS = 1000
-FIGURES = ("step_time_s", "low_s", "high_s", "batch_size", "global_batch_size", "memory_bytes_per_device", "fits")
+FIGURES = (
+    "step_time_s",
+    "low_s",
+    "high_s",
+    "batch_size",
+    "global_batch_size",
+    "memory_bytes_per_device",
+    "fits",
+)
 
 
 def random_question(rng: np.random.Generator) -> dict[str, Any]:
     """One question; perhaps one that is refused."""
     text = rng.random() < 0.6
     model = str(rng.choice(TEXT if text else IMAGES))
-    asked: dict[str, Any] = {"model": model, "device": str(rng.choice(DEVICES)), "gpus": int(rng.choice(COUNTS))}
+    asked: dict[str, Any] = {
+        "model": model,
+        "device": str(rng.choice(DEVICES)),
+        "gpus": int(rng.choice(COUNTS)),
+    }
     if asked["gpus"] > 8:
         asked["nodes"] = asked["gpus"] // 8
     if text:
@@ -120,10 +146,16 @@ def through_doors(asked: Mapping[str, Any], found: Found, client: Any = None) ->
             found.check("plan", asked, f"refused: {error}")
         else:
             found.check("plan", asked, _planned_otherwise(plan.best, said))
+    if asked["gpus"] in (4, 8) and "dataset" not in asked and "batch_size" not in asked:
+        found.check("layout", asked, _laid_out_otherwise(asked))
     _through_script(asked, run, found)
     if client is not None:
         served = client.post("/v1/predictions", json=dict(asked))
-        wrong = f"status {served.status_code}" if served.status_code != 200 else unlike(said, figures(served.json()))
+        wrong = (
+            f"status {served.status_code}"
+            if served.status_code != 200
+            else unlike(said, figures(served.json()))
+        )
         found.check("service", asked, wrong)
 
 
@@ -133,11 +165,24 @@ def _planned_otherwise(best: Any, said: Mapping[str, float]) -> str:
         return ""  # nobody rents such devices
     if best.global_batch_size != said["global_batch_size"]:
         return f"batch {best.global_batch_size:g} and {said['global_batch_size']:g}"
-    rented = {name: value for name, value in best.request.items() if name not in ("steps", "epochs", "samples")}
+    rented = {
+        name: value for name, value in best.request.items() if name not in ("steps", "epochs", "samples")
+    }
     again = precision_time.predict_time(**rented)
-    return "" if math.isclose(again.step_time_s, best.step_time_s, rel_tol=SAME) else (
-        f"step_time_s: {best.step_time_s:.10g} and {again.step_time_s:.10g} of {dict(best.request)}"
+    return (
+        ""
+        if math.isclose(again.step_time_s, best.step_time_s, rel_tol=SAME)
+        else (f"step_time_s: {best.step_time_s:.10g} and {again.step_time_s:.10g} of {dict(best.request)}")
     )
+
+
+def _laid_out_otherwise(asked: Mapping[str, Any]) -> str:
+    """Whether a search says of its first layout what a step with that layout says."""
+    search = precision_time.find_layouts(**{"global_batch_size": 8 * asked["gpus"], **asked}, top=1)
+    if not search.ranked:
+        return ""
+    again = precision_time.predict_time(at_layout(search.request, search.jobs[0]))
+    return unlike(figures(search.ranked[0].prediction), figures(again))
 
 
 def _sweep_row(asked: Mapping[str, Any], gpus: int) -> dict[str, float]:
@@ -183,7 +228,9 @@ def _through_script(asked: Mapping[str, Any], run: Any, found: Found) -> None:
     if estimate.run is None:
         found.check("script", asked, f"no answer: {estimate}"[:200])
         return
-    found.check("script", asked, unlike(figures(run.phases[0].prediction), figures(estimate.run.phases[0].prediction)))
+    found.check(
+        "script", asked, unlike(figures(run.phases[0].prediction), figures(estimate.run.phases[0].prediction))
+    )
 
 
 def more_devices(asked: Mapping[str, Any], found: Found) -> None:
@@ -209,7 +256,9 @@ def more_devices(asked: Mapping[str, Any], found: Found) -> None:
             continue
         fell = 1.0 - other[1] / one[1]
         rule = "devices x time never falls"
-        found.check(rule, asked, f"{one[0]} -> {other[0]} devices: {fell:.1%} less" if fell > MEASURED else "")
+        found.check(
+            rule, asked, f"{one[0]} -> {other[0]} devices: {fell:.1%} less" if fell > MEASURED else ""
+        )
 
 
 MEASURED = 0.02
@@ -219,9 +268,10 @@ MEASURED = 0.02
 def service() -> Any:
     """A client of the service in this process; None where the server is not installed."""
     try:
+        from starlette.testclient import TestClient
+
         from precision_time_server.app import create_app
         from precision_time_server.settings import Settings
-        from starlette.testclient import TestClient
     except ImportError:
         return None
     return TestClient(create_app(Settings.of({"store": "sqlite://"})))

@@ -71,9 +71,7 @@ def space_of(job: Job, batch: int, **options: Any) -> Space:
 
 def under(job: Job, layout: Layout) -> Job:
     """The job under another layout, its weights held as the code of its stack does under that ZeRO stage."""
-    policy = policy_under(
-        job.precision, job.stack.profile, job.layout.weights_stage, layout.weights_stage
-    )
+    policy = policy_under(job.precision, job.stack.profile, job.layout.weights_stage, layout.weights_stage)
     return replace(job, layout=layout, precision=policy)
 
 

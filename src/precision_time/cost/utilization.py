@@ -88,7 +88,7 @@ def believed_flops_per_s(device: Device, peak: float) -> float:
 def least_step_s(group: Jobs) -> Floats:
     """Seconds below which no step is, shape (C,); 0 where the peak is unknown.
 
-    Of a device that nobody measured also what its kind reaches (data/unmeasured.toml): a data sheet promises more.
+    Of a device that nobody measured also what its kind reaches (data/unmeasured.toml).
     """
     layout, cluster = group.layout, group.cluster
     peak = peak_of_products(group.precision, cluster.device)

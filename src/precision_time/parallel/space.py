@@ -134,6 +134,8 @@ class Space:
         extra = {name: values for name, values in self.fixed.items() if name in _PASSED_ON}
         for values in product(*extra.values()):
             whole = settings | dict(zip(extra, values, strict=True))
+            if whole.get("ep", 1) == 1:  # nothing is sent that these could hide or spare
+                whole = {name: value for name, value in whole.items() if name not in _OF_CUT_EXPERTS}
             held = self._held(whole, batches, refused)
             if held:
                 yield Frame(
@@ -308,6 +310,7 @@ _OFFLOADS = {
     3: (Offload.OPTIMIZER, Offload.PARAMETERS),
 }
 """What can live in host memory under each ZeRO stage."""
+_OF_CUT_EXPERTS = frozenset({"expert_nodes", "expert_overlap"})
 _PASSED_ON = frozenset(item.name for item in fields(Layout)) - VARIED
 """Fields that the search leaves as they are unless the caller says otherwise."""
 

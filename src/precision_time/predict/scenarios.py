@@ -39,7 +39,9 @@ from ..request.votes import STACK, Votes
 
 POINTS = ("links", "software", "sharding", "recompute", "compiler", "memory_format", "attention", "input")
 """Open points besides the stack that scenarios fill in: of how a job runs, not of what it trains."""
-_OF_REQUEST = frozenset({"network", "stack", "software", "compiler", "channels_last", "attention", "real_input", "loader"})
+_OF_REQUEST = frozenset(
+    {"network", "stack", "software", "compiler", "channels_last", "attention", "real_input", "loader"}
+)
 _AXES = ("tp", "pp", "cp")
 _OF_LAYOUT = frozenset({"zero", "checkpointing", "batch_size", "grad_accum"})
 _TAIL = math.log(19.0)

@@ -18,10 +18,10 @@ from ..parallel.layout import Checkpointing, Layout, Offload
 from ..parallel.space import powers_of_two
 from ..precision.catalog import known_variants
 from ..workload.workload import Workload
-from .layout import habits_with_experts, layout_words, sharded_as_usual, without_idle_options
+from .layout import habits_with_experts, layout_words, sharded_as_usual, without_idle_operators
 from .method import degrees_of_method
+from .practice import axes_of, method_of, question_of, usual_recomputation
 from .published import usual_global_batch
-from .practice import axes_of, question_of, usual_recomputation
 from .schema import RequestFields
 
 _DEFAULT_BATCHES = (256, 128, 64, 32, 16, 8, 4, 2, 1)
@@ -66,11 +66,13 @@ def with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
 
 def _recomputed_as_usual(job: Job, request: RequestFields, found: Diagnostics) -> Job:
     """A fine-tune as most users of its stack recompute it, where the request does not say it."""
-    question = question_of(request, job.workload, job.cluster)
-    if "checkpointing" in request.layout.model_fields_set or question.method not in _FINE_TUNES:
+    if "checkpointing" in request.layout.model_fields_set or job.layout.pp > 1:
         return job
+    if method_of(request, job.workload) not in _FINE_TUNES:
+        return job
+    question = question_of(request, job.workload, job.cluster)
     mode = usual_recomputation(question, job.stack.profile)
-    if mode is None or job.layout.checkpointing == mode or job.layout.pp > 1:
+    if mode is None or job.layout.checkpointing == mode:
         return job
     found.assume(
         "default-checkpointing",
@@ -152,15 +154,13 @@ def _chosen_layout(
         choice = usual_layout(job, global_batch * rows, fixed, degrees=True, axes=axes)
     if choice is None:
         return None
-    layout = without_idle_options(choice.layout)
+    layout = without_idle_operators(choice.layout)
     words = layout_words(layout, job.workload, without=stated)
     fastest = f"the fastest of {choice.fitting} tried that fit" if choice.fitting > 1 else "the one that fits"
     what = "Layout not given" if degrees else "Not all of the layout given"
     found.items.extend(said.items)
     found.assume(LAYOUT_CHOSEN, f"{what}: {words} assumed, {fastest} (`precision-time layout` tries all).")
-    precision = policy_under(
-        job.precision, job.stack.profile, job.layout.weights_stage, layout.weights_stage
-    )
+    precision = policy_under(job.precision, job.stack.profile, job.layout.weights_stage, layout.weights_stage)
     if precision is not job.precision:
         held_weights(precision.name, job.stack, layout.weights_stage, found)
     return replace(job, layout=layout, precision=precision)

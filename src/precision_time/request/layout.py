@@ -86,8 +86,13 @@ def sharded_as_usual(layout: Layout, request: RequestFields, job: Job, found: Di
     return replace(layout, zero_stage=stage)
 
 
-def habits_with_experts(job: Job) -> dict[str, tuple[Any, ...]]:
-    """Values that fields of a layout have where experts are cut up as people do it; none of other models."""
+def habits_with_experts(job: Job, *, recomputing: bool = True) -> dict[str, tuple[Any, ...]]:
+    """Values that fields of a layout have where experts are cut up as people do it; none of other models.
+
+    Args:
+        job: Any.
+        recomputing: Whether operators that are run again are among them.
+    """
     table = stacks_table()["experts"]
     if not model_shape(job.workload.graph).num_experts:
         return {}
@@ -96,19 +101,16 @@ def habits_with_experts(job: Job) -> dict[str, tuple[Any, ...]]:
         found["expert_nodes"] = (nodes,)
     if job.stack.profile in table["overlap"]:
         found["expert_overlap"] = (True,)
+        if not recomputing:
+            return found
         names = tuple(name for name in table["recomputed"] if recomputed_nodes(job.workload.graph, (name,)))
         found["recomputed"] = ((), names)
     return found
 
 
-def without_idle_options(layout: Layout) -> Layout:
-    """The layout without options of experts that are not cut up, and of recomputation that is not selective."""
-    changes: dict[str, Any] = {}
-    if layout.ep == 1:
-        changes |= {"expert_nodes": 0, "expert_overlap": False}
-    if layout.checkpointing is not Checkpointing.SELECTIVE:
-        changes["recomputed"] = ()
-    return replace(layout, **changes)
+def without_idle_operators(layout: Layout) -> Layout:
+    """The layout without operators that only selective recomputation would run again."""
+    return layout if layout.checkpointing is Checkpointing.SELECTIVE else replace(layout, recomputed=())
 
 
 def options_of(layout: Layout) -> dict[str, Any]:

@@ -678,6 +678,7 @@ def lengths_of_dataset(dataset: str) -> Mapping[str, Any]:
     return {**_lengths_table()[name], "name": name} if name else {}
 
 
+@memo(256)
 def _known_lengths(dataset: str) -> str:
     """The name in lengths.toml of a data set in any usual spelling; empty where it is not there."""
     known = dataset_table().get(normalize(dataset))

@@ -62,7 +62,7 @@ def usual_global_batch(workload: Workload, gpus: int) -> int:
 
 
 def published_precision(workload: Workload, cluster: Cluster) -> PublishedRun | None:
-    """The published training of the very model on such a cluster, where the device computes in its precision."""
+    """The published training of a model on such a cluster, where the device computes in its precision."""
     run = like_published(workload, cluster.num_devices)
     if run is None or normalize(run.model) != normalize(workload.name):
         return None

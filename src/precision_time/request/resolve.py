@@ -91,7 +91,9 @@ def job_without_batch(
     workload = workload or workload_of(request, named_only=named_only)
     cluster = cluster_of(request, found)
     layout = layout_of(request.layout, workload, cluster.num_devices, found)
-    stack = stack_of(request, workload.family, cluster.device, found, usual=usual_stack_of(request, workload, cluster))
+    stack = stack_of(
+        request, workload.family, cluster.device, found, usual=usual_stack_of(request, workload, cluster)
+    )
     return Job(
         workload=workload,
         cluster=cluster,
@@ -363,7 +365,11 @@ def precision_of(
 
 def usual_stack_of(request: RequestFields, workload: Workload, cluster: Cluster) -> str | None:
     """The stack that people use for what a request asks; None where it names one."""
-    return None if request.stack is not None else usual_stack(question_of(request, workload, cluster))
+    if request.stack is not None:
+        return None
+    # Batch and length decide no stack: the answer is kept for all of them.
+    question = question_of(request, workload, cluster)
+    return usual_stack(replace(question, samples=None, longest=None, dataset="", given=frozenset()))
 
 
 def stack_of(

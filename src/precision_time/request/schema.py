@@ -407,7 +407,10 @@ class RequestFields(Fields):
     adapter: Annotated[
         Literal["lora", "qlora", "dora", "qdora", "qlora8"] | None,
         WORD,
-        Option(help="Train low-rank factors beside a frozen base; qlora and qdora hold it in four bits, qlora8 in eight."),
+        Option(
+            help="Train low-rank factors beside a frozen base; qlora and qdora hold it in four bits, "
+            "qlora8 in eight."
+        ),
     ] = None
     lora_rank: Annotated[Count | None, Option(help="Rank of the factors.", default="8")] = None
     lora_targets: Annotated[

@@ -1,4 +1,4 @@
-"""Frozen weights in four or eight bits (QLoRA, LLM.int8): what they weigh and the operator that unpacks them."""
+"""Frozen weights in four or eight bits (QLoRA, LLM.int8): what they weigh, the operator that unpacks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ UNPACKING = "dequantize_4bit"
 PACKED_BYTES = 0.5 + (8.0 / 64.0 + 32.0 / (64.0 * 256.0)) / 8.0
 """A weight in NF4 with doubly quantized scales [B] (Dettmers et al. 2023, QLoRA, section 3)."""
 EIGHT_BIT_BYTES = 1.0 + 4.0 / 4096.0
-"""A weight in eight bits with a scale per row [B] (Dettmers et al. 2022, LLM.int8, section 3; rows of 4,096)."""
+"""A weight in eight bits with a scale per row [B] (Dettmers et al. 2022, LLM.int8, section 3; of 4,096)."""
 _UNPACKED_BYTES = 2.0
 """Of the type that a weight is unpacked to."""
 

@@ -13,15 +13,17 @@ from ...diagnostics import Diagnostic, Diagnostics, Severity
 from ...errors import ConfigError
 from ...learn.artifact import chosen_predictor
 from ...parallel.layout import Layout
-from ...parallel.space import parse_fixed
+from ...parallel.space import Fixed, parse_fixed
 from ...predict.api import as_request, diagnostics_of, predict
 from ...predict.prediction import Prediction
 from ...predict.remedies import at_layout, suggest_fit
 from ...ray_executor import open_executor
+from ...request.layout import habits_with_experts
 from ...request.lengths import check_full_rows
 from ...request.method import degrees_of_method
-from ...request.request import Request
+from ...request.practice import axes_of
 from ...request.published import usual_global_batch
+from ...request.request import Request
 from ...request.resolve import cluster_of, precision_of, stack_of, usual_stack_of, workload_of
 from ...request.schema import LayoutOptions, request_fields
 from ...request.signature import takes_request_fields
@@ -105,7 +107,8 @@ def find_layouts(
     measured = (_UNUSED,) if request.anchors or request.calibration is not None else ()
     said = (*diagnostics_of(predictor), *measured, *job.diagnostics)
     job = replace(job, diagnostics=said)
-    fixed = {**degrees_of_method(job.workload), **fixed}
+    habits = habits_with_experts(job, recomputing=False)
+    fixed = {**degrees_of_method(job.workload), **habits, **_other_axes(request), **fixed}
     with open_executor(ray, workers) as over:
         search = search_layouts(
             job,
@@ -117,6 +120,7 @@ def find_layouts(
             predictor=predictor,
             coverage=request.coverage,
             progress=progress,
+            request=request,
         )
     search = replace(search, request=request)
     missing = search.shortfall
@@ -126,6 +130,12 @@ def find_layouts(
     nearest = under(job, missing.layout)
     remedy = suggest_fit(at_layout(request, nearest), nearest, predictor)
     return replace(search, shortfall=replace(missing, advice=(*missing.advice, remedy)))
+
+
+def _other_axes(request: Request) -> Fixed:
+    """Degree 1 along the axes that a named stack lacks; nothing of a stack of which none are known."""
+    has = axes_of(request.stack) if request.stack is not None else ()
+    return {axis: (1,) for axis in ("tp", "pp", "cp") if axis not in has} if has else {}
 
 
 @takes_request_fields()
