@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from ..diagnostics import LAYOUT_CHOSEN, SHARDED
 from ..errors import ConfigError
 from ..precision.catalog import shown_precision
 from ..render.blocks import GAP, Block, Text, Tone, warnings
@@ -27,6 +29,8 @@ FIGURES = (
 )
 _DISPENSABLE = (">MFU", ">epoch", ">run")
 """Columns that are left out where the page is too narrow, in this order."""
+_ASSUMED = re.compile(r"(?:not given: |\()((?:--|-b |zero=)[^)]*?)(?: assumed|\)|, FSDP)")
+"""What a remark on an assumed layout says to type."""
 _NAMED = 3
 _ABOVE = 1.005
 """Requests that have no answer, named for each reason."""
@@ -273,6 +277,9 @@ def table_of(rows: Sequence[Row], *, varied: Sequence[str]) -> Table:
             title == "run" and values == [answer.epoch_time_s for answer in found]
         ):
             columns[f">{title}"] = _duration_of(name)
+    layouts = {_assumed_layout(answer) for answer in found}
+    if len(layouts) > 1:
+        columns["layout assumed"] = lambda _, answer: _assumed_layout(answer)
     columns[">memory"] = lambda _, answer: (
         f"{format_bytes(answer.memory_bytes_per_device)}{'' if answer.fits else ' does not fit'}"
     )
@@ -289,6 +296,12 @@ def table_of(rows: Sequence[Row], *, varied: Sequence[str]) -> Table:
         if isinstance(row.answer, Prediction)
     )
     return Table(columns=(*headers, *columns), rows=tuple(cells), narrow=True, dispensable=_DISPENSABLE)
+
+
+def _assumed_layout(answer: Prediction) -> str:
+    """What of the layout was assumed for this row, as it is typed; rows that differ in it say so."""
+    said = (item.text for item in answer.diagnostics if item.code in (LAYOUT_CHOSEN, SHARDED))
+    return ", ".join(found[1] for text in said if (found := _ASSUMED.search(text))) or "-"
 
 
 def _efficiency(row: Row, answer: Prediction) -> str:

@@ -11,7 +11,7 @@ from ..cost.job import Job, Jobs
 from ..cost.memory import memory_of, total_bytes
 from ..cost.search import usual_batch, usual_layout
 from ..cost.stacks import Stack, get_stack_profile, policy_under, usual_variant
-from ..diagnostics import LAYOUT_CHOSEN, Diagnostics
+from ..diagnostics import LAYOUT_CHOSEN, SHARDED, Diagnostics
 from ..errors import ConfigError, LayoutError
 from ..parallel.degrees import nearest_multiple
 from ..parallel.layout import Checkpointing, Layout, Offload
@@ -20,9 +20,10 @@ from ..precision.catalog import known_variants
 from ..workload.workload import Workload
 from .layout import habits_with_experts, layout_words, sharded_as_usual, without_idle_operators
 from .method import degrees_of_method
-from .practice import axes_of, method_of, question_of, usual_recomputation
+from .practice import axes_of, method_of, question_of
 from .published import usual_global_batch
 from .schema import RequestFields
+from .usual import usual_recomputation
 
 _DEFAULT_BATCHES = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 """Tried in this order when no batch size is given: the first that fits in memory."""
@@ -51,7 +52,8 @@ def with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
         if asked is None or not is_open(job, request, asked):
             raise
     # Replicas as long as they fit: a batch that may be cut is cut before states are sharded.
-    cut = plain is not None and request.batch_size is None and asked is not None
+    several = plain is not None and plain.layout.micro_batch_size > job.workload.rows_per_sample
+    cut = several and request.batch_size is None and asked is not None
     sharded = cut and plain is not None and plain.layout.zero_stage > job.layout.zero_stage
     if is_open(job, request, asked) and (plain is None or job.layout.pp > 1 or sharded or not _fits(plain)):
         chosen = _chosen_layout(job, request, asked, found)
@@ -250,7 +252,7 @@ def sharded_if_needed(job: Job, zero: int | None, found: Diagnostics) -> Job:
     if job.layout.zero_stage >= stage or (job.layout.zero_stage and not usual) or _fits(job):
         return job
     less = "Sharding the optimizer states alone" if usual else "Plain data parallelism"
-    found.assume("default-sharding", f"{less} does not fit: {words} assumed.")
+    found.assume(SHARDED, f"{less} does not fit: {words} assumed.")
     precision = policy_under(job.precision, job.stack.profile, job.layout.zero_stage, stage)
     if precision is not job.precision:
         held_weights(precision.name, job.stack, stage, found)

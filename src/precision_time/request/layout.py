@@ -9,7 +9,7 @@ from typing import Any
 from ..cost.job import Job
 from ..cost.recompute import RECOMPUTED, recomputed_nodes
 from ..cost.stacks import get_stack_profile
-from ..diagnostics import Diagnostics
+from ..diagnostics import SHARDED, Diagnostics
 from ..errors import ConfigError, LayoutError
 from ..hardware.device import Cluster
 from ..parallel.axis_rules import stage_layers_in_words
@@ -80,9 +80,7 @@ def sharded_as_usual(layout: Layout, request: RequestFields, job: Job, found: Di
     stage = profile.usual_zero_stage(job.stack.framework_year, pipeline=layout.pp > 1)
     if not stage:
         return layout
-    found.assume(
-        "default-sharding", f"ZeRO stage not given: zero={stage} assumed, as usual on {profile.name}."
-    )
+    found.assume(SHARDED, f"ZeRO stage not given: zero={stage} assumed, as usual on {profile.name}.")
     return replace(layout, zero_stage=stage)
 
 
@@ -344,9 +342,7 @@ def _zero_stage(options: LayoutOptions, found: Diagnostics) -> int:
     for stage, reasons in needs.items():
         named = [name for name, given in reasons.items() if given]
         if named:
-            found.assume(
-                "default-sharding", f"ZeRO stage not given: zero={stage} assumed, for {' and '.join(named)}."
-            )
+            found.assume(SHARDED, f"ZeRO stage not given: zero={stage} assumed, for {' and '.join(named)}.")
             return stage
     return 0
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from ..cache import memo
 from ..cost.constants import constants
-from ..cost.stacks import StackProfile, framework_profile, get_stack_profile, usual_profile
+from ..cost.stacks import StackProfile, get_stack_profile, usual_profile
 from ..errors import ConfigError
 from ..hardware.device import Cluster, Device
 from ..precision.catalog import get_policy, parse_precision
@@ -166,36 +166,6 @@ def scenarios(of: Practice, most: int = 32) -> tuple[JointHabits, ...]:
     total = usual.weight + sum(each.weight for each in kept)
     ranked = sorted(kept, key=lambda each: -each.weight)
     return tuple(JointHabits(each.weight / total, each.fields) for each in (usual, *ranked))
-
-
-@memo(256)
-def usual_stack(question: Question) -> str:
-    """The stack that is assumed where a question leaves it open.
-
-    That of the catalog for the framework, or for the family and the device; where `usual.times` as many votes
-    are for another one, that.
-    """
-    device = question.device
-    known = [framework_profile(name).name for name in question.frameworks]
-    plain = known[0] if known else usual_profile(question.family_of_model, device.vendor, device.arch).name
-    shares = {
-        str(each.fields.get(STACK, plain)): each.weight
-        for each in stack_alternatives(question, shipped_votes().stacks)
-        if each.fields.get(STACK, plain) not in stacks_table()["contests"]["stacks"]
-    }
-    most = max(shares, key=lambda name: shares[name], default=plain)
-    enough = float(classes_table()["usual"]["times"]) * shares.get(plain, 0.0)
-    return most if shares.get(most, 0.0) >= max(enough, float(classes_table()["usual"]["share"])) else plain
-
-
-@memo(256)
-def usual_recomputation(question: Question, stack: str) -> str | None:
-    """What most users of a stack recompute in such a question; None where they differ."""
-    profile = get_stack_profile(stack)
-    found = dict(_settings(question, profile, shipped_votes())).get("recompute", ())
-    if found and found[0].weight >= float(classes_table()["usual"]["recompute_share"]):
-        return str(found[0].fields.get("checkpointing", "none"))
-    return None
 
 
 @memo(256)
@@ -375,6 +345,24 @@ def axes_of(stack: str) -> tuple[str, ...]:
     axes: Mapping[str, Sequence[str]] = stacks_table()["axes"]
     profile = get_stack_profile(stack)
     return tuple(axes.get(profile.name, axes.get(profile.kind, ())))
+
+
+def axes_said_of(stack: str) -> tuple[str, ...] | None:
+    """Axes that may be said of a stack; None of a stack of which nothing is known.
+
+    >>> axes_said_of("torchtune"), axes_said_of("pytorch-eager")
+    (('tp', 'cp'), None)
+    """
+    table = stacks_table()
+    profile = get_stack_profile(stack)
+    name = next((each for each in (profile.name, profile.kind) if each in table["axes"]), None)
+    return None if name is None else (*table["axes"][name], *table["said_axes"].get(name, ()))
+
+
+def is_told_apart(stack: str) -> bool:
+    """Whether it is known for which kinds of devices a stack is made."""
+    profile = get_stack_profile(stack)
+    return any({profile.name, profile.kind} & set(names) for names in stacks_table()["kind"].values())
 
 
 def stack_alternatives(question: Question, cast: Sequence[Vote]) -> tuple[Habit, ...]:

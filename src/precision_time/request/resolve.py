@@ -44,10 +44,11 @@ from .dataset_rows import rows_of_dataset, with_dataset_rows
 from .layout import layout_of, layout_remarks
 from .lengths import with_lengths
 from .method import check_group, say_method, with_method
-from .practice import last_year, question_of, usual_stack
+from .practice import last_year, question_of
 from .published import published_precision
 from .schema import RequestFields
 from .training import stated_adapter, with_frozen_parts
+from .usual import usual_stack
 
 DEFAULT_DEVICE = "A100-SXM4-80GB"
 _SUPPORTED_AFTER_YEARS = 0.5

@@ -11,6 +11,7 @@ from typing import Any
 from ...arrays import Number
 from ...cache import data
 from ...io import packaged_toml
+from ...predict.answer import spread_of_runs
 
 _SECONDS_PER_HOUR = 3600.0
 
@@ -86,7 +87,7 @@ def default_settings(*, spot: bool = False) -> RunSettings:
         read_bytes_per_s_per_host=data["checkpoint"]["read_bytes_per_s_per_host"],
         copy_bytes_per_s_per_device=data["checkpoint"]["copy_bytes_per_s_per_device"],
         asynchronous=False,
-        step_spread=data["spread"]["step_spread"],
+        step_spread=spread_of_runs(),
     )
 
 
