@@ -292,7 +292,7 @@ HOSTILE_ONNX: dict[str, tuple[Callable[[], bytes], str]] = {
 
 @pytest.mark.parametrize("case", HOSTILE_ONNX)
 def test_hostile_onnx_is_refused_before_it_is_inferred(case: str, tmp_path: Path) -> None:
-    from precision_time.workload.capture.onnx_graph import capture_onnx
+    from precision_time.capture.onnx_graph import capture_onnx
     from precision_time_server.capture.onnx_checks import check_onnx
 
     make, says = HOSTILE_ONNX[case]
@@ -307,7 +307,7 @@ def test_hostile_onnx_is_refused_before_it_is_inferred(case: str, tmp_path: Path
 
 
 def test_upload_is_captured_as_usual_and_leaves_nothing(tmp_path: Path) -> None:
-    from precision_time.workload.capture.sources import capture_model
+    from precision_time.capture.sources import capture_model
 
     graph = captured(tmp_path, "onnx", small_onnx())
     assert graph == capture_model(tmp_path / "model.onnx", name="upload")
@@ -488,7 +488,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def test_exported_program_is_captured_as_torch_loads_it(
     name: str, exported: Mapping[str, bytes], tmp_path: Path
 ) -> None:
-    from precision_time.workload.capture.sources import capture_exported
+    from precision_time.capture.sources import capture_exported
 
     graph = captured(tmp_path, "pt2", exported[name])
     loaded = capture_exported(torch.export.load(tmp_path / "model.pt2"), name="upload")

@@ -9,7 +9,6 @@ import functools
 import math
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 from urllib.parse import quote
@@ -22,6 +21,7 @@ from ..planning.run.prediction import RunPrediction
 from ..predict.prediction import Prediction, Skipped
 from ..predict.predictions import Predictions, plain_fields
 from ..predict.what_matters import Alternative
+from ..records import dataclass
 from ..request.request import Request
 from .conversation import Conversation, Talk, error_of
 

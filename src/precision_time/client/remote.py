@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..cache import memo
 from ..errors import ConfigError, PrecisionTimeError, shown
 from ..forks import cached_property
+from ..io import once_per_file
+from ..records import dataclass
 
 if TYPE_CHECKING:
     from ..planning.decision.result import Plan
@@ -123,7 +124,7 @@ class Server:
             return model
         kind = _UPLOADED.get(Path(model).suffix.lower())
         if kind is not None:
-            return _uploaded(self, Path(model), kind)
+            return once_per_file(_uploaded, Path(model), self, kind)
         try:
             check_named_in_data(model)
         except ConfigError:
@@ -136,9 +137,8 @@ class Server:
         return model
 
 
-@memo(64)
-def _uploaded(server: Server, path: Path, kind: ModelKind) -> str:
-    """The name of a file's model on a service; it is sent once."""
+def _uploaded(path: Path, server: Server, kind: ModelKind) -> str:
+    """The name of a file's model on a service."""
     return server.client.upload_model(path, kind).name
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ..cache import Deriving, memo
 from ..errors import ConfigError
 from ..io import packaged_toml
+from ..records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ..diagnostics import LAYOUT_CHOSEN, SHARDED
 from ..errors import ConfigError
 from ..precision.catalog import shown_precision
+from ..records import dataclass
 from ..render.blocks import GAP, Block, Text, Tone, warnings
 from ..render.table import Table
 from ..units import format_bytes, format_duration, format_range, grouped
@@ -29,7 +30,7 @@ FIGURES = (
 )
 _DISPENSABLE = (">MFU", ">epoch", ">run")
 """Columns that are left out where the page is too narrow, in this order."""
-_ASSUMED = re.compile(r"(?:not given: |\()((?:--|-b |zero=)[^)]*?)(?: assumed|\)|, FSDP)")
+_ASSUMED = re.compile(r"(?:not given: |\()((?:--|-b |zero_stage=)[^)]*?)(?: assumed|\)|, FSDP)")
 """What a remark on an assumed layout says to type."""
 _NAMED = 3
 _ABOVE = 1.005

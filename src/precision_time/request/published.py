@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..cost.search import usual_batch
 from ..hardware.device import Cluster
 from ..precision.catalog import get_policy
 from ..precision.support import on_device
+from ..records import dataclass
 from ..workload.families.tables import normalize
 from ..workload.workload import Workload
 from .votes import practice_file

@@ -141,7 +141,7 @@ class LayoutArguments(_Arguments):
 
     fix: Annotated[
         Annotated[list[StrictStr], Field(max_length=50)] | StrictStr,
-        Field(description='Fields of the layout that are given, as "tp=8" or "zero=1,3".'),
+        Field(description='Fields of the layout that are given, as "tp=8" or "zero_stage=1,3".'),
     ] = []
     top: Annotated[int, _NUMBER, Field(ge=1, le=100, description="Layouts to return.")] = 10
 

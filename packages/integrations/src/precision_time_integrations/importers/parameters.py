@@ -26,7 +26,7 @@ _COUNTS: Mapping[str, tuple[str, ...]] = {
         "batch_size_per_device", "device_batch_size",
     ),
     "global_batch_size": ("global_batch_size", "total_batch_size", "effective_batch_size"),
-    "grad_accum": ("gradient_accumulation_steps", "accumulate_grad_batches", "grad_accum", "accum_steps"),
+    "num_microbatches": ("gradient_accumulation_steps", "accumulate_grad_batches", "grad_accum", "accum_steps"),
     "steps": ("max_steps", "max_train_steps", "total_steps", "train_iters", "max_iters", "num_train_steps"),
     "epochs": ("num_train_epochs", "max_epochs", "num_epochs", "epochs"),
     "seq_len": (
@@ -39,7 +39,7 @@ _COUNTS: Mapping[str, tuple[str, ...]] = {
         "gpu_count",
     ),
     "nodes": ("num_nodes", "nnodes", "num_machines"),
-    "zero": ("zero_stage", "zero_optimization.stage"),
+    "zero_stage": ("zero_stage", "zero_optimization.stage"),
     "tp": ("tensor_model_parallel_size", "tensor_parallel_size", "tp_size"),
     "pp": ("pipeline_model_parallel_size", "pipeline_parallel_size", "pp_size"),
     "cp": ("context_parallel_size", "cp_size"),

@@ -95,7 +95,7 @@ class Megatron(LineReader):
             )
             fields.pop("model", None), fields.pop("sizes", None)
         if (stage := settings.get("zero_stage")) in ("1", "2", "3"):
-            fields |= {"zero": int(stage), "stack": "deepspeed-megatron"}
+            fields |= {"zero_stage": int(stage), "stack": "deepspeed-megatron"}
         return found
 
 
@@ -108,7 +108,7 @@ class DeepSpeed(LineReader):
     _step = re.compile(r"(?:global_step=|\b\d+/|\bstep=)(\d+), (?:\w*SamplesPerSec|skipped)=([\d.]+)")
     _rate = re.compile(r"(?:CurrSamplesPerSec|(?<!Avg)SamplesPerSec)=([\d.]+)")
     _names = {"train_batch_size": "global_batch_size", "train_micro_batch_size_per_gpu": "batch_size",
-              "world_size": "gpus", "zero_optimization_stage": "zero", "zero_stage": "zero"}  # fmt: skip
+              "world_size": "gpus", "zero_optimization_stage": "zero_stage", "zero_stage": "zero_stage"}  # fmt: skip
 
     def _report(self, line: str) -> LoggedStep | None:
         step, rate = self._step.search(line), self._rate.search(line)
@@ -260,7 +260,7 @@ class NanoGpt(LineReader):
     _override = re.compile(r"Overriding: (\w+) = (.+?)\s*$")
     _names = {
         "batch_size": "batch_size",
-        "gradient_accumulation_steps": "grad_accum",
+        "gradient_accumulation_steps": "num_microbatches",
         "block_size": "seq_len",
     }
 

@@ -69,7 +69,7 @@ class Torchtitan(LineReader):
         elif "Applied selective activation checkpointing" in line:
             self.remember("checkpointing", "selective")
         elif "Applied FSDP to the model" in line or "(dp mode=fully_shard)" in line:
-            self.remember("zero", "3")
+            self.remember("zero_stage", "3")
         elif "with torch.compile" in line:
             self.remember("compiler", "inductor")
         elif "Float8" in line and "active" in line:
@@ -106,8 +106,8 @@ class Torchtitan(LineReader):
         for name in ("checkpointing", "compiler", "precision"):
             if name in settings:
                 fields[name] = settings[name]
-        if "zero" in settings and (gpus or 2) > 1:
-            fields["zero"] = 3
+        if "zero_stage" in settings and (gpus or 2) > 1:
+            fields["zero_stage"] = 3
         if device := known_device(settings.get("device", "")) if "device" in settings else None:
             fields["device"] = device
         self._add_model(found)
@@ -129,9 +129,9 @@ class Torchtitan(LineReader):
         mesh = {name: int(size) for name, size in zip(names, sizes, strict=True)}
         found = {field: mesh[axis] for axis, field in self._axes.items() if mesh.get(axis, 1) > 1}
         if mesh.get("dp_replicate", 1) > 1 and mesh.get("dp_shard", 1) > 1:
-            found["shard_size"] = mesh["dp_shard"]
+            found["dp_shard"] = mesh["dp_shard"]
         if mesh.get("dp_shard", 1) > 1:
-            found["zero"] = 3
+            found["zero_stage"] = 3
         return math.prod(size for axis, size in mesh.items() if axis != "ep"), found
 
     def _add_model(self, found: Found) -> None:

@@ -128,7 +128,7 @@ class HfTrainer(Bar):
     )
     _names = {
         "Instantaneous batch size per device": "batch_size",
-        "Gradient Accumulation steps": "grad_accum",
+        "Gradient Accumulation steps": "num_microbatches",
     }
     _total_batch = "Total train batch size (w. parallel, distributed & accumulation)"
     _finished = re.compile(r"\{'train_runtime'.*\}")
@@ -167,7 +167,7 @@ class HfTrainer(Bar):
                 found.fields[field] = number
         if number := count(self.settings.get(self._total_batch)):
             found.fields["global_batch_size"] = number
-            each = found.fields.get("batch_size", 0) * found.fields.get("grad_accum", 1)
+            each = found.fields.get("batch_size", 0) * found.fields.get("num_microbatches", 1)
             if each and number % each == 0:
                 found.fields["gpus"] = number // each
         return found

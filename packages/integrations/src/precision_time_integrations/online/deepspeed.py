@@ -304,7 +304,7 @@ def _batch_fields(config: Mapping[str, Any], replicas: int) -> dict[str, Any]:
             f"train_batch_size={total} is not train_micro_batch_size_per_gpu x gradient_accumulation_steps x "
             f"{replicas} replicas. To fix: correct one of them."
         )
-    found = {"batch_size": micro, "grad_accum": accum}
+    found = {"batch_size": micro, "num_microbatches": accum}
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -325,8 +325,8 @@ def describe_engine(
     fields |= {
         "pp": stages,
         "batch_size": int(engine.train_micro_batch_size_per_gpu()),
-        "grad_accum": int(engine.gradient_accumulation_steps()),
-        "zero": int(engine.zero_optimization_stage()),
+        "num_microbatches": int(engine.gradient_accumulation_steps()),
+        "zero_stage": int(engine.zero_optimization_stage()),
         "steps": total_steps,
     }
     fields.pop("optimizer", None)  # the optimizer itself says it
@@ -338,7 +338,7 @@ def describe_engine(
     given = {**fields, "optimizer": engine.optimizer, **stated}
     module = given.pop("model", None)
     if module is None:
-        module = bare_module(engine.module) if fields["zero"] >= 3 else engine.module
+        module = bare_module(engine.module) if fields["zero_stage"] >= 3 else engine.module
     device = given.pop("device", engine.device)
     with _plain_linear():
         described = request_of(module, batch=batch, device=device, **given)

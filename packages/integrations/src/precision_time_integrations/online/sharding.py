@@ -9,12 +9,12 @@ from typing import Any
 from precision_time.launch.emit import layout_of_config
 
 _FSDP: Mapping[str, Mapping[str, Any]] = {
-    "FULL_SHARD": {"zero": 3},
-    "SHARD_GRAD_OP": {"zero": 2},
-    "NO_SHARD": {"zero": 0},
-    "HYBRID_SHARD": {"zero": 3, "shard_size": "host"},
-    "_HYBRID_SHARD_ZERO2": {"zero": 2, "shard_size": "host"},
-    "HYBRID_SHARD_ZERO2": {"zero": 2, "shard_size": "host"},
+    "FULL_SHARD": {"zero_stage": 3},
+    "SHARD_GRAD_OP": {"zero_stage": 2},
+    "NO_SHARD": {"zero_stage": 0},
+    "HYBRID_SHARD": {"zero_stage": 3, "dp_shard": "host"},
+    "_HYBRID_SHARD_ZERO2": {"zero_stage": 2, "dp_shard": "host"},
+    "HYBRID_SHARD_ZERO2": {"zero_stage": 2, "dp_shard": "host"},
 }
 """Names of `torch.distributed.fsdp.ShardingStrategy`."""
 
@@ -35,8 +35,8 @@ def fsdp_fields(
         KeyError: If there is no such strategy.
     """
     fields = dict(_FSDP[sharding.upper()])
-    if fields.get("shard_size") == "host":
-        fields["shard_size"] = devices // (nodes or 1)
+    if fields.get("dp_shard") == "host":
+        fields["dp_shard"] = devices // (nodes or 1)
     if offload:
         fields["offload"] = "parameters"
     if checkpointing:
@@ -52,7 +52,7 @@ def deepspeed_fields(config: Mapping[str, Any], *, devices: int) -> dict[str, An
     """
     options = layout_of_config("deepspeed", json.dumps(config, default=str), gpus=devices)
     fields = options.given(without_defaults=True)
-    fields.pop("grad_accum", None)  # the trainer's own says it
+    fields.pop("num_microbatches", None)  # the trainer's own says it
     for key, word in (("bf16", "bf16-mixed"), ("fp16", "fp16-mixed")):
         part = config.get(key)
         if isinstance(part, Mapping) and part.get("enabled") is True:

@@ -30,10 +30,10 @@ def prepared(kind: str) -> Callable[[str], Mapping[str, Any]]:
     Raises:
         ModuleNotFoundError: If torch or the library of this kind of file is not installed.
     """
-    for package in ("torch", *_NEEDS[kind], "precision_time.workload.capture.sources"):
+    for package in ("torch", *_NEEDS[kind], "precision_time.capture.sources"):
         importlib.import_module(package)
     if kind == "hf-config":  # these load C libraries, which is over once the upload is opened
-        importlib.import_module("precision_time.workload.capture.huggingface").import_transformers()
+        importlib.import_module("precision_time.capture.huggingface").import_transformers()
         importlib.import_module("transformers.modeling_utils")
         importlib.import_module("transformers.models.auto.modeling_auto")
     capture = {"onnx": _onnx, "pt2": _program, "hf-config": _config}[kind]
@@ -51,7 +51,7 @@ def _answer(capture: Callable[[Path, str], OpGraph], file: Path, name: str) -> M
 
 
 def _onnx(file: Path, name: str) -> OpGraph:
-    from precision_time.workload.capture.onnx_graph import capture_onnx
+    from precision_time.capture.onnx_graph import capture_onnx
 
     from .onnx_checks import check_onnx
 
@@ -66,6 +66,6 @@ def _program(file: Path, name: str) -> OpGraph:
 
 
 def _config(file: Path, name: str) -> OpGraph:
-    from precision_time.workload.capture.huggingface import capture_config, config_of
+    from precision_time.capture.huggingface import capture_config, config_of
 
     return capture_config(config_of(file), name=name)

@@ -22,10 +22,10 @@ import torch
 from torch._export.serde import schema
 from torch._export.serde import serialize as serde
 
+from precision_time.capture.recorder import CAPTURE_BATCH, record
+from precision_time.capture.sources import rebatch
+from precision_time.capture.step import evaluation_warning
 from precision_time.errors import CaptureError, shown
-from precision_time.workload.capture.recorder import CAPTURE_BATCH, record
-from precision_time.workload.capture.sources import rebatch
-from precision_time.workload.capture.step import evaluation_warning
 from precision_time.workload.graph import OpGraph
 
 _WAY_OUT = "To fix: write it with torch.export.save of a current torch, or export the model to ONNX."
