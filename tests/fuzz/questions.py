@@ -248,7 +248,7 @@ def more_devices(asked: Mapping[str, Any], found: Found) -> None:
         if not answer.fits:
             return
         layout = Request.of({**same, "gpus": gpus, "global_batch_size": batch}).resolve().layout
-        settings = (layout.micro_batch_size, layout.zero_stage, layout.tp, layout.pp, layout.checkpointing)
+        settings = (layout.micro_batch_size, layout.zero_stage, layout.tp, layout.pp, layout.recompute)
         rows.append((gpus, gpus * answer.step_time_s, settings))
     for one, other in zip(rows, rows[1:], strict=False):
         if one[2] != other[2]:

@@ -11,7 +11,7 @@ from precision_time.cost.constants import constants
 from precision_time.errors import PrecisionTimeError
 from precision_time.hardware.catalog import get_device, known_devices
 from precision_time.learn.artifact import shipped_predictor
-from precision_time.parallel.layout import Checkpointing
+from precision_time.parallel.layout import Recompute
 from precision_time.predict.remedies import memory_of_job
 from precision_time.request.published import like_published
 from precision_time.request.request import Request
@@ -39,9 +39,9 @@ def test_the_assumed_stack_is_the_usual_one_and_of_today(asked: dict[str, Any], 
 
 def test_adapters_recompute_as_their_recipes_say() -> None:
     lora = {"model": "llama3-8b", "device": "A100", "adapter": "qlora", "batch_size": 1}
-    assert Request.of(lora).resolve().layout.checkpointing is Checkpointing.FULL
-    said = Request.of({**lora, "checkpointing": "none"}).resolve()
-    assert said.layout.checkpointing is Checkpointing.NONE
+    assert Request.of(lora).resolve().layout.recompute is Recompute.FULL
+    said = Request.of({**lora, "recompute": "none"}).resolve()
+    assert said.layout.recompute is Recompute.NONE
 
 
 def test_a_flagship_is_trained_as_it_was_published() -> None:

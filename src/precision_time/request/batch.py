@@ -14,7 +14,7 @@ from ..cost.stacks import Stack, get_stack_profile, policy_under, usual_variant
 from ..diagnostics import LAYOUT_CHOSEN, SHARDED, Diagnostics
 from ..errors import ConfigError, LayoutError
 from ..parallel.degrees import nearest_multiple
-from ..parallel.layout import Checkpointing, Layout, Offload
+from ..parallel.layout import Layout, Offload, Recompute
 from ..parallel.space import powers_of_two
 from ..precision.catalog import known_variants
 from ..workload.workload import Workload
@@ -67,20 +67,20 @@ def with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
 
 def _recomputed_as_usual(job: Job, request: RequestFields, found: Diagnostics) -> Job:
     """A fine-tune as most users of its stack recompute it, where the request does not say it."""
-    if "checkpointing" in request.layout.model_fields_set or job.layout.pp > 1:
+    if "recompute" in request.layout.model_fields_set or job.layout.pp > 1:
         return job
     if method_of(request, job.workload) not in _FINE_TUNES:
         return job
     question = question_of(request, job.workload, job.cluster)
     mode = usual_recomputation(question, job.stack.profile)
-    if mode is None or job.layout.checkpointing == mode:
+    if mode is None or job.layout.recompute == mode:
         return job
     found.assume(
-        "default-checkpointing",
-        f"Recomputation not given: checkpointing={mode} assumed, as most {question.method} runs on "
+        "default-recompute",
+        f"Recomputation not given: recompute={mode} assumed, as most {question.method} runs on "
         f"{job.stack.profile} have it.",
     )
-    return replace(job, layout=replace(job.layout, checkpointing=Checkpointing(mode)))
+    return replace(job, layout=replace(job.layout, recompute=Recompute(mode)))
 
 
 def _plain_job(job: Job, request: RequestFields, global_batch: float | None, found: Diagnostics) -> Job:
@@ -138,8 +138,8 @@ def _chosen_layout(
     fixed: dict[str, tuple[Any, ...]] = {
         name: (getattr(job.layout, name),) for name in sorted(stated - {"uneven"})
     }
-    if job.layout.checkpointing is not Checkpointing.NONE:
-        fixed["checkpointing"] = (job.layout.checkpointing,)
+    if job.layout.recompute is not Recompute.NONE:
+        fixed["recompute"] = (job.layout.recompute,)
     rows = job.workload.rows_per_sample
     if request.batch_size is not None:
         fixed["micro_batch_size"] = (request.batch_size * rows,)

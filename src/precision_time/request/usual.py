@@ -35,5 +35,5 @@ def usual_recomputation(question: Question, stack: str) -> str | None:
     """What most users of a stack recompute in such a question; None where they differ."""
     found = practice(replace(question, stack=stack)).points(stack).get("recompute", ())
     if found and found[0].weight >= float(classes_table()["usual"]["recompute_share"]):
-        return str(found[0].fields.get("checkpointing", "none"))
+        return str(found[0].fields.get("recompute", "none"))
     return None
