@@ -121,7 +121,7 @@ def what_matters(
     base_bytes, *needed = changed["memory_bytes_per_device"].tolist()
     found: dict[str, Alternative] = {}
     for (row, value, job), unit_s, held in zip(tried, each_s[1:], needed, strict=True):
-        fits = held <= job.cluster.device.memory_bytes
+        fits = held <= job.cluster.device.usable_bytes
         change, more = unit_s / each_s[0] - 1.0, held / base_bytes - 1.0
         known = found.get(row["field"])
         if (

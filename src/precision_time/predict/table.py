@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..diagnostics import LAYOUT_CHOSEN, SHARDED
 from ..errors import ConfigError
 from ..precision.catalog import shown_precision
 from ..records import dataclass
@@ -29,6 +31,8 @@ FIGURES = (
 )
 _DISPENSABLE = (">MFU", ">epoch", ">run")
 """Columns that are left out where the page is too narrow, in this order."""
+_ASSUMED = re.compile(r"(?:not given: |\()((?:--|-b |zero_stage=)[^)]*?)(?: assumed|\)|, FSDP)")
+"""What a remark on an assumed layout says to type."""
 _AXES = ("gpus", "batch_size", "global_batch_size", "seq_len", "image_size", "nodes")
 """Fields that a plot goes along, those that most ask about first; then any other number."""
 _AXIS_TITLES = {
@@ -285,9 +289,18 @@ def table_of(rows: Sequence[Row], *, varied: Sequence[str]) -> Table:
     if all(answer.total_time_s == answer.epoch_time_s for answer in found):
         lengths.pop(">run", None)
     columns |= lengths
+    layouts = [_assumed_layout(answer) for _, answer in answered]
+    if len(set(layouts)) > 1:
+        columns["layout assumed"] = layouts
     columns[">memory"] = [each["memory"] for each in figures]
     cells = zip(*columns.values(), strict=True)
     return Table(columns=tuple(columns), rows=tuple(cells), narrow=True, dispensable=_DISPENSABLE)
+
+
+def _assumed_layout(answer: Prediction) -> str:
+    """What of the layout was assumed for this row, as it is typed; rows that differ in it say so."""
+    said = (item.text for item in answer.diagnostics if item.code in (LAYOUT_CHOSEN, SHARDED))
+    return ", ".join(found[1] for text in said if (found := _ASSUMED.search(text))) or "-"
 
 
 def _asked(row: Row, name: str) -> str:

@@ -59,7 +59,7 @@ def prediction_of(answers: Answers, row: int) -> Prediction:
         interval=Interval(low_s=has["interval_low_s"], high_s=has["interval_high_s"], coverage=coverage),
         throughput_unit=workload.throughput_unit,
         fits=bool(has["fits"]),
-        device_memory_bytes=device.memory_bytes,
+        device_memory_bytes=device.usable_bytes,
         total_interval=run,
         params=float(workload.graph.params),
         **{name: has[name] for name in _PLAIN},

@@ -90,7 +90,7 @@ def _cost(
     known = (
         offers(
             devices=[name],
-            clouds=None if cloud is None else [cloud],
+            clouds=None if cloud is None else [each.strip() for each in cloud.split(",")],
             regions=None if region is None else [region],
         )
         if name is not None
@@ -143,11 +143,7 @@ def _place(options: RunOptions) -> Intensity | None:
 def _pue(options: RunOptions, place: Intensity | None, offer: Offer | None) -> Pue:
     if options.pue is not None:
         return given_pue(options.pue)
-    cloud = (
-        place.cloud
-        if place is not None and place.cloud
-        else options.cloud or (offer.cloud if offer else None)
-    )
+    cloud = place.cloud if place is not None and place.cloud else (offer.cloud if offer else options.cloud)
     return pue_of(cloud, place.region if place is not None else None)
 
 

@@ -12,6 +12,7 @@ from ...cache import data
 from ...cost.job import Job
 from ...cost.optimizer import state_bytes, states_per_param
 from ...io import packaged_toml
+from ...predict.answer import spread_of_runs
 from ...records import dataclass
 
 _SECONDS_PER_HOUR = 3600.0
@@ -88,7 +89,7 @@ def default_settings(*, spot: bool = False) -> RunSettings:
         read_bytes_per_s_per_host=data["checkpoint"]["read_bytes_per_s_per_host"],
         copy_bytes_per_s_per_device=data["checkpoint"]["copy_bytes_per_s_per_device"],
         asynchronous=False,
-        step_spread=data["spread"]["step_spread"],
+        step_spread=spread_of_runs(),
     )
 
 
