@@ -222,7 +222,7 @@ from precision_time import predict_time
 def ask(rounds):
     start = time.process_time()
     predict_time("gpt3-175b", device="A100-SXM4-80GB", gpus=1024, precision="fp16-mixed", seq_len=2048,
-        stack="megatron", tp=8, pp=8, batch_size=1, grad_accum=rounds, checkpointing="full", zero=1)
+        stack="megatron", tp=8, pp=8, batch_size=1, num_microbatches=rounds, recompute="full", zero_stage=1)
     return time.process_time() - start
 ask(96)
 print(json.dumps({"seconds": statistics.median(ask(96 + 8 * n) for n in range(30))}))
