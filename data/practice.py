@@ -123,9 +123,7 @@ POINTS: Mapping[str, tuple[tuple[str, ...], Callable[[Row], Mapping[str, Any] | 
     ),
     "recompute": (
         ("family", "method", "room"),
-        lambda row: (
-            {"checkpointing": row.measured.layout.checkpointing.value} if row.measured.layout else None
-        ),
+        lambda row: {"recompute": row.measured.layout.recompute.value} if row.measured.layout else None,
     ),
     "compiler": (("family",), lambda row: {"compiler": row.measured.stack.compiler}),
     "memory_format": (("family",), lambda row: {"channels_last": row.measured.stack.channels_last}),

@@ -23,7 +23,7 @@ LLM: dict[str, Any] = {"model": "llama3-8b", "device": "H100", "gpus": 8, "preci
 SAID: dict[str, Any] = {
     "stack": "ngc-pytorch", "software": 2023.5, "compiler": "none", "channels_last": True,
     "real_input": False,
-    "zero_stage": 0, "checkpointing": "none", "attention": "flash2", "num_microbatches": 1,
+    "zero_stage": 0, "recompute": "none", "attention": "flash2", "num_microbatches": 1,
 }  # fmt: skip
 QUESTIONS = [
     {**CNN, "global_batch_size": 1024},

@@ -27,7 +27,7 @@ def test_what_a_name_implies_is_what_a_user_could_say(name: str) -> None:
     fields = {
         name: value
         for name, value in {**said.fields, **said.sharded}.items()
-        if name not in ("zero_stage", "checkpointing")
+        if name not in ("zero_stage", "recompute")
     }
     plain = Request.of({"model": "gpt2", "device": "2xA100", "stack": said.stack, **fields, "batch_size": 4})
     assert plain.resolve().stack == job.stack
@@ -38,9 +38,9 @@ def test_what_is_said_holds_before_what_a_name_implies() -> None:
     request = Request.of(
         {"model": "gpt2", "device": "8xA100", "stack": "verl", "zero_stage": 1, "software": 2024.0}
     )
-    assert (request.layout.zero_stage, request.software, request.layout.checkpointing) == (1, 2024.0, "full")
-    nested = Request.of({"model": "gpt2", "stack": "trl", "layout": {"checkpointing": "none"}})
-    assert nested.layout.checkpointing == "none"
+    assert (request.layout.zero_stage, request.software, request.layout.recompute) == (1, 2024.0, "full")
+    nested = Request.of({"model": "gpt2", "stack": "trl", "layout": {"recompute": "none"}})
+    assert nested.layout.recompute == "none"
 
 
 def test_one_device_is_not_sharded() -> None:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from precision_time.render.picture import require_matplotlib
-from precision_time_papers.evaluation.comparison import PredictorComparison, compare, comparison_page
+from precision_time_papers.evaluation.comparison import compare, comparison_page
 from precision_time_papers.evaluation.comparison_sections import QUESTIONS
+from precision_time_papers.evaluation.costs import AnswerCost
 from precision_time_papers.evaluation.cross_validation import JOBS
+from precision_time_papers.evaluation.metrics import PredictorScore
 from precision_time_papers.evaluation.plots import legend_below, svg_on_axes
 from repository import write_page
 
@@ -31,14 +33,14 @@ _LABEL_WIDTH, _LABEL_HEIGHT = 95.0, 8.0
 """Of the name of a predictor beside its point [points]."""
 
 
-def comparison_plots(comparison: PredictorComparison) -> dict[str, str]:
+def comparison_plots(scores: Iterable[PredictorScore], costs: Mapping[str, AnswerCost]) -> dict[str, str]:
     """Name and SVG: errors of all predictors, and error against what an answer costs.
 
     Raises:
         MissingExtraError: If matplotlib is not installed.
     """
     require_matplotlib()
-    own = [item for item in comparison.scores if item.population == JOBS]
+    own = [item for item in scores if item.population == JOBS]
     found = {(item.question, item.name): item.mape_percent for item in own}
     titles = {item.name: item.title for item in own}
     names = sorted(titles, key=lambda name: -found.get(("architecture", name), 0.0))
@@ -55,7 +57,7 @@ def comparison_plots(comparison: PredictorComparison) -> dict[str, str]:
     def against_cost(axes: Any) -> None:
         shown = {
             name: (max(cost.requests_s(1), 1e-5), found["architecture", name])
-            for name, cost in comparison.costs.items()
+            for name, cost in costs.items()
             if ("architecture", name) in found
         }
         axes.set_xscale("log")
@@ -64,7 +66,7 @@ def comparison_plots(comparison: PredictorComparison) -> dict[str, str]:
             (False, "no runs of the new job"),
             (True, "sample runs of the new job counted"),
         ):
-            points = [point for name, point in shown.items() if bool(comparison.costs[name].runs) is sampled]
+            points = [point for name, point in shown.items() if bool(costs[name].runs) is sampled]
             if points:
                 axes.plot(*zip(*points, strict=True), "o", color=_QUESTION_COLORS[sampled], label=label)
         axes.set_xlabel("seconds until one new job is answered")
@@ -112,7 +114,7 @@ def main() -> None:
             print(line, file=sys.stderr, flush=True)
 
     comparison = compare(seeds=options.seeds, progress=progress)
-    for name, svg in comparison_plots(comparison).items():
+    for name, svg in comparison_plots(comparison.scores, comparison.costs).items():
         # matplotlib leaves spaces at line ends, which no tracked text should have.
         lines = [line.rstrip() for line in svg.splitlines()]
         (DOCS / f"{name}.svg").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -323,15 +323,14 @@ class OneCommand(typer.core.TyperCommand):
         }
         if all(not word.startswith("-") or word.partition("=")[0] in takes_value for word in args):
             return args
-        from .settings import as_settings, renamed_flag
+        from .settings import as_settings
 
         table: dict[str, str] = packaged_toml(__package__, "data/moved.toml")["options"].get(self.path, {})
 
         fields: dict[str, Any] = getattr(self.callback, "fields", dict)()
 
         def renamed(flag: str) -> str | None:
-            new = table.get(flag) or renamed_flag(flag, fields)
-            if new is not None:
+            if (new := table.get(flag)) is not None:
                 message(f"Note: {flag} of {self.path} is {new} now; the old name goes with the next release.")
             return new
 

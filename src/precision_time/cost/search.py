@@ -18,7 +18,7 @@ import numpy as np
 
 from ..arrays import Floats
 from ..cache import memo
-from ..parallel.layout import EQUAL_WITHIN, Checkpointing, Layout, Offload, PipelineSchedule, simplicity
+from ..parallel.layout import EQUAL_WITHIN, Layout, Offload, PipelineSchedule, Recompute, simplicity
 from ..parallel.shape import ModelShape, model_shape
 from ..parallel.space import Fixed, Frame, Space, powers_of_two
 from ..precision.policy import PrecisionPolicy
@@ -97,9 +97,7 @@ def groups_under(job: Job, layouts: Sequence[Layout]) -> Iterator[tuple[list[int
         yield places, group_under(job, layouts[places[0]], batches)
 
 
-kernels_key = attrgetter(
-    "tp", "pp", "cp", "ep", "tensor_degree_of_experts", "checkpointing", "micro_batch_size"
-)
+kernels_key = attrgetter("tp", "pp", "cp", "ep", "tensor_degree_of_experts", "recompute", "micro_batch_size")
 """What decides which kernels a device runs, for how many samples."""
 
 
@@ -162,7 +160,7 @@ def fitting(job: Job, frames: Sequence[Frame]) -> list[Pruned]:
 
 
 def _needed_bytes(
-    job: Job, frames: Sequence[Frame], modes: Sequence[Sequence[tuple[Checkpointing, float]]]
+    job: Job, frames: Sequence[Frame], modes: Sequence[Sequence[tuple[Recompute, float]]]
 ) -> list[Floats]:
     """Bytes by mode and batch of each frame: one call for all that run in one precision.
 
@@ -197,15 +195,15 @@ def _by_precision(job: Job, frames: Sequence[Frame]) -> list[list[int]]:
     for place, frame in enumerate(frames):
         stage = frame.settings.get("zero_stage", 0)
         if stage not in precision:
-            precision[stage] = under(job, frame.layout(frame.batches[0], Checkpointing.NONE)).precision
+            precision[stage] = under(job, frame.layout(frame.batches[0], Recompute.NONE)).precision
         alike[precision[stage]].append(place)
     return [*alike.values()]
 
 
-def _by_layer(layers: int) -> list[tuple[Checkpointing, float]]:
+def _by_layer(layers: int) -> list[tuple[Recompute, float]]:
     """One layer of a chunk recomputed, and a small share of them."""
     some = max(int(layers * _SMALL_SHARE), 1)
-    return [(Checkpointing.FULL, count / layers) for count in (1, some)]
+    return [(Recompute.FULL, count / layers) for count in (1, some)]
 
 
 def _least_modes(too_large: list[list[bool]]) -> list[int]:
@@ -238,7 +236,7 @@ def _pruned(
         by_layer: Bytes under `_by_layer` and by batch, where layers are recomputed one by one.
         capacity_bytes: What a device has.
     """
-    modes = frame.checkpointing
+    modes = frame.recompute
     smallest = frame.layout(frame.batches[0], modes[-1])
     nearest = Nearest(layout=smallest, needed_bytes=float(needed[-1, 0]))
     if nearest.needed_bytes > capacity_bytes:
@@ -250,12 +248,12 @@ def _pruned(
             break
         mode = modes[start]
         fewest = None
-        full = mode is Checkpointing.FULL
-        if by_layer is not None and (full or (short and mode is not Checkpointing.NONE)):
+        full = mode is Recompute.FULL
+        if by_layer is not None and (full or (short and mode is not Recompute.NONE)):
             most_bytes = needed[-1, place] if full else by_layer[1, place]
             most = frame.layers if full else int(frame.layers * _SMALL_SHARE)
             fewest = _fewest_layers(most, float(by_layer[0, place]), float(most_bytes), capacity_bytes)
-        short = short and mode is not Checkpointing.NONE
+        short = short and mode is not Recompute.NONE
         kept = [] if fewest and full else [frame.layout(batch, mode)]
         kept += [frame.layout(batch, modes[-1], fewest / frame.layers)] if fewest else []
         found += kept
@@ -412,7 +410,7 @@ def _worth_pricing(layouts: Sequence[Layout]) -> Iterable[Layout]:
     """The largest micro batch, the largest that recomputes nothing, and the smallest of a pipeline."""
     if not layouts:
         return ()
-    whole = [layout for layout in layouts if layout.checkpointing is Checkpointing.NONE]
+    whole = [layout for layout in layouts if layout.recompute is Recompute.NONE]
     return (layouts[-1], *whole[-1:], *(layouts[:1] if layouts[0].pp > 1 else ()))
 
 

@@ -16,7 +16,7 @@ from typing import Any, get_type_hints
 
 from ..errors import ConfigError, LayoutError, UnknownNameError
 from ..records import dataclass
-from .layout import Checkpointing, Layout, Offload, PipelineSchedule, layers_of_stages
+from .layout import Layout, Offload, PipelineSchedule, Recompute, layers_of_stages
 from .schedules.interleaved import check_groups
 from .schedules.registry import searched_schedules
 from .shape import ModelShape
@@ -37,6 +37,7 @@ _ALIASES = {
     "expert_tp": "etp",
     "shard_size": "dp_shard",
     "hsdp": "dp_shard",
+    "checkpointing": "recompute",
 }
 _TRUE, _FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
 _FIELDS = get_type_hints(Layout)
@@ -52,29 +53,27 @@ class Frame:
     """Fields of the layout, all but those two and the number of micro batches."""
     batches: tuple[tuple[float, int], ...]
     """Micro batch [samples] and number of micro batches, ascending in the first."""
-    checkpointing: tuple[Checkpointing, ...]
+    recompute: tuple[Recompute, ...]
     """From the least recomputation to the most."""
     layers: int = 1
     """Layers of a model chunk: full recomputation covers as few as memory asks for; 1: all."""
 
     def __len__(self) -> int:
-        return len(self.batches) * len(self.checkpointing)
+        return len(self.batches) * len(self.recompute)
 
     @property
-    def recomputations(self) -> list[tuple[Checkpointing, float]]:
-        """Modes of checkpointing, each with the share of the layers that it covers."""
-        share = self.settings.get("checkpointed_share", 1.0)
-        return [(mode, share) for mode in self.checkpointing]
+    def recomputations(self) -> list[tuple[Recompute, float]]:
+        """Modes of recomputation, each with the share of the layers that it covers."""
+        share = self.settings.get("recompute_layers", 0.0)
+        return [(mode, share) for mode in self.recompute]
 
-    def layout(
-        self, batch: tuple[float, int], checkpointing: Checkpointing, share: float | None = None
-    ) -> Layout:
+    def layout(self, batch: tuple[float, int], recompute: Recompute, share: float | None = None) -> Layout:
         """One of its layouts; `share` of the layers where full recomputation does not cover all."""
-        settings = self.settings if share is None else {**self.settings, "checkpointed_share": share}
+        settings = self.settings if share is None else {**self.settings, "recompute_layers": share % 1.0}
         return Layout(
             micro_batch_size=batch[0],
             num_microbatches=batch[1],
-            checkpointing=checkpointing,
+            recompute=recompute,
             **settings,
         )
 
@@ -141,7 +140,7 @@ class Space:
                 yield Frame(
                     settings=whole,
                     batches=held,
-                    checkpointing=self._pick("checkpointing", self._recomputation()),
+                    recompute=self._pick("recompute", self._modes()),
                     layers=self._layers_of_chunk(whole),
                 )
 
@@ -165,12 +164,12 @@ class Space:
                 held.append((size, count))
         return tuple(held)
 
-    def _recomputation(self) -> tuple[Checkpointing, ...]:
-        return tuple(Checkpointing) if (self.shape.num_layers or 1) > 1 else (Checkpointing.NONE,)
+    def _modes(self) -> tuple[Recompute, ...]:
+        return tuple(Recompute) if (self.shape.num_layers or 1) > 1 else (Recompute.NONE,)
 
     def _layers_of_chunk(self, settings: Mapping[str, Any]) -> int:
         """What full recomputation counts in (Megatron: per chunk of a stage); 1 where all or nothing."""
-        if not self.by_layer or {"checkpointing", "checkpointed_share"} & self.fixed.keys():
+        if not self.by_layer or {"recompute", "recompute_layers"} & self.fixed.keys():
             return 1
         layers, left = divmod(self.shape.num_layers or 1, settings["pp"] * settings.get("vpp", 1))
         return 1 if left else layers
@@ -294,7 +293,7 @@ VARIED = frozenset(
     (
         *("dp", "tp", "pp", "cp", "ep", "etp", "zero_stage", "dp_shard", "reshard_after_forward"),
         *("schedule", "vpp", "sequence_parallel", "micro_batch_size", "num_microbatches"),
-        *("checkpointing", "offload"),
+        *("recompute", "offload"),
     )
 )
 """Fields that a search varies."""

@@ -16,7 +16,7 @@ from ..hardware.catalog import known_devices
 from ..learn.artifact import TrainedPredictor
 from ..learn.priced import predict_step_times
 from ..parallel.degrees import divisors
-from ..parallel.layout import Checkpointing, Offload
+from ..parallel.layout import Offload, Recompute
 from ..parallel.shape import model_shape
 from ..records import dataclass
 from ..request.batch import says_no_layout
@@ -213,10 +213,10 @@ def words_of(change: Change) -> str:
     return " ".join([*named, *([option_words(options)] if options else [])])
 
 
-def asked(request: Request, change: Change) -> Job | None:
-    """The job of a request with other values; None where that is refused."""
+def asked(request: Request, change: Change, **known: Any) -> Job | None:
+    """The job of a request with other values; None where that is refused; `known` as of `Request.resolve`."""
     try:
-        return request.with_(**change).resolve()
+        return request.with_(**change).resolve(**known)
     except PrecisionTimeError:
         return None
 
@@ -267,10 +267,10 @@ def _single(request: Request, job: Job) -> Iterator[Change | tuple[Change, ...]]
         yield tuple({**as_is, "seq_len": length} for length in lengths if length >= _LEAST_TOKENS)
     yield tuple({**as_is, **change} for change in _smaller_batches(job))
     if model_shape(workload.graph).num_layers:
-        if layout.checkpointing is Checkpointing.NONE:
-            yield {**as_is, "checkpointing": "selective"}
-        if layout.checkpointing is not Checkpointing.FULL:
-            yield {**as_is, "checkpointing": "full"}
+        if layout.recompute is Recompute.NONE:
+            yield {**as_is, "recompute": "selective"}
+        if layout.recompute is not Recompute.FULL:
+            yield {**as_is, "recompute": "full"}
     if workload.optimizer in _ADAMS:
         yield {**as_is, "optimizer": _EIGHT_BITS}
     yield from ({**as_is, **change} for change in _adapters(request, job))
@@ -356,7 +356,7 @@ def _combined(request: Request, job: Job, *, training: bool) -> Iterator[Change]
         training: Also what changes the training, after everything else.
     """
     layout = job.layout
-    steps: list[Change] = [{"checkpointing": "full"}]
+    steps: list[Change] = [{"recompute": "full"}]
     samples = layout.micro_batch_size / job.workload.rows_per_sample
     if samples > 1 and samples == int(samples):
         parts = int(samples)
@@ -408,7 +408,7 @@ def _other_devices(
             **more,
         }
         for count in counts
-        for more in ({}, {"checkpointing": "full"})
+        for more in ({}, {"recompute": "full"})
     )
     if says_no_layout(request):
         yield tuple({"gpus": count} for count in counts[:_MOST_SEARCHED])

@@ -28,7 +28,7 @@ from ..io import packaged_toml
 from ..learn.artifact import TrainedPredictor
 from ..learn.predictor import Times
 from ..learn.priced import price_jobs
-from ..parallel.layout import Checkpointing, Layout
+from ..parallel.layout import Layout, Recompute
 from ..records import dataclass
 from ..request.practice import at_points, axes_of, practice, question_of, usual_scenarios
 from ..request.practice import scenarios as joint
@@ -163,11 +163,11 @@ def _made(request: Request, job: Job, fields: Mapping[str, Any]) -> Scenario | N
 def _layout(layout: Layout, stack: str, fields: Mapping[str, Any]) -> Layout:
     """The layout under a scenario: data-parallel alone on a stack without the axes of the one assumed."""
     changes: dict[str, Any] = {}
-    if "checkpointing" in fields:
+    if "recompute" in fields:
         changes |= {
-            "checkpointing": Checkpointing(fields["checkpointing"]),
-            "checkpointed_share": 1.0,
-            "recomputed": (),
+            "recompute": Recompute(fields["recompute"]),
+            "recompute_layers": 0.0,
+            "recompute_modules": (),
         }
     zero = fields.get("zero_stage", layout.zero_stage)
     if any(getattr(layout, axis) > 1 for axis in _AXES) and not set(_AXES) & set(axes_of(stack)):

@@ -17,7 +17,7 @@ from ..cost.job import Job
 from ..cost.memory import framework_memory
 from ..diagnostics import Diagnostics
 from ..errors import ConfigError, UnknownNameError
-from ..parallel.layout import AXES, Checkpointing, CpCommType, PipelineSchedule
+from ..parallel.layout import AXES, CpCommType, PipelineSchedule, Recompute
 from ..workload.graph import OpClass, OpGraph
 from ..workload.resolve import load_workload
 from ..workload.workload import Workload
@@ -52,15 +52,15 @@ def check_applies(request: RequestFields, job: Job, found: Diagnostics) -> None:
     scores_alone = framework_memory(job.stack).selective == "attention"
     if (
         scores_alone
-        and not job.layout.recomputed
-        and job.layout.checkpointing is Checkpointing.SELECTIVE
+        and not job.layout.recompute_modules
+        and job.layout.recompute is Recompute.SELECTIVE
         and job.stack.fused_attention
         and job.workload.graph.seq_len is not None
     ):
         found.warn(
             "no-effect",
-            f"checkpointing=selective saves no memory: {job.stack.profile} recomputes the attention scores "
-            "alone, and its fused attention keeps none. checkpointing=full recomputes layers.",
+            f"recompute=selective saves no memory: {job.stack.profile} recomputes the attention scores "
+            "alone, and its fused attention keeps none. recompute=full recomputes layers.",
         )
 
 

@@ -185,8 +185,8 @@ def needed_bytes(group: Jobs, layouts: Sequence[Layout] = (), under: Indices | N
     if under is None:
         return _most(_of_stages(group, (group.layout,)))
     found = np.zeros(len(group))
-    for named in {layout.recomputed for layout in layouts}:
-        mine = np.array([layout.recomputed == named for layout in layouts])
+    for named in {layout.recompute_modules for layout in layouts}:
+        mine = np.array([layout.recompute_modules == named for layout in layouts])
         rows, these = np.flatnonzero(mine[under]), [*compress(layouts, mine)]
         some = _under(group, these[0], rows)
         found[rows] = _most(_of_stages(some, these, (np.cumsum(mine) - 1)[under[rows]]))
@@ -256,7 +256,7 @@ def _parts(group: Jobs) -> ModelParts:
         fp8_saves_fp8=framework.fp8_saves_fp8,
         composed_norms=not (compiled or stack.fused_kernels)
         and stack.framework_year < framework.fused_norms_from,
-        recomputed=group.layout.recomputed,
+        recomputed=group.layout.recompute_modules,
     )
 
 

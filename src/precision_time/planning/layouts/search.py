@@ -20,7 +20,7 @@ from ...errors import ConfigError, LayoutError
 from ...executor import Executor, OneCopy, in_chunks
 from ...learn.artifact import TrainedPredictor, shipped_predictor
 from ...learn.table import JobTable
-from ...parallel.layout import EQUAL_WITHIN, Checkpointing, Layout, Offload, simplicity
+from ...parallel.layout import EQUAL_WITHIN, Layout, Offload, Recompute, simplicity
 from ...parallel.shape import model_shape
 from ...parallel.space import Fixed, Frame, Refusals
 from ...parallel.validation import layout_warnings
@@ -154,7 +154,7 @@ def _candidates(
         kept = _fitting(one, frames(refused, beyond_domain=beyond), over, report)
         if kept.layouts:
             break
-    short = all(layout.checkpointing is Checkpointing.FULL for layout in kept.layouts)
+    short = all(layout.recompute is Recompute.FULL for layout in kept.layouts)
     if short and "offload" not in fixed:
         moved = frames(Refusals(), beyond_domain=beyond, offload=True)
         capacity = constants("optimizers")["offload"]["host_bytes"]
@@ -186,12 +186,12 @@ def _gaining(offloaded: Pruned, plain: Sequence[Layout]) -> Pruned:
     return replace(offloaded, layouts=kept, recomputing=offloaded.recomputing + left)
 
 
-_RECOMPUTING_NONE: Mapping[str, Any] = {"checkpointing": Checkpointing.NONE, "checkpointed_share": 1.0}
+_RECOMPUTING_NONE: Mapping[str, Any] = {"recompute": Recompute.NONE, "recompute_layers": 0.0}
 
 
 def _recomputed_share(layout: Layout) -> float:
     """Share of the layers that the backward pass runs again."""
-    return layout.checkpointed_share if layout.checkpointing is Checkpointing.FULL else 0.0
+    return layout.recompute_share if layout.recompute is Recompute.FULL else 0.0
 
 
 def _in_words(fixed: Fixed) -> str:
@@ -230,7 +230,7 @@ def _bounded(frames: Iterable[Frame], most: int | None) -> Iterator[Frame]:
 
 
 def _first_of(frame: Frame) -> Layout:
-    return frame.layout(frame.batches[0], frame.checkpointing[-1])
+    return frame.layout(frame.batches[0], frame.recompute[-1])
 
 
 @dataclass(slots=True)

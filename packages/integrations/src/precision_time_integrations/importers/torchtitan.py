@@ -65,9 +65,9 @@ class Torchtitan(LineReader):
         elif found := self._device.search(line):
             self.remember("device", found[1])
         elif "Applied full activation checkpointing" in line:
-            self.remember("checkpointing", "full")
+            self.remember("recompute", "full")
         elif "Applied selective activation checkpointing" in line:
-            self.remember("checkpointing", "selective")
+            self.remember("recompute", "selective")
         elif "Applied FSDP to the model" in line or "(dp mode=fully_shard)" in line:
             self.remember("zero_stage", "3")
         elif "with torch.compile" in line:
@@ -103,7 +103,7 @@ class Torchtitan(LineReader):
         for name, field in (("local", "batch_size"), ("global", "global_batch_size"), ("seq", "seq_len")):
             if count(settings.get(name)):
                 fields[field] = int(settings[name])
-        for name in ("checkpointing", "compiler", "precision"):
+        for name in ("recompute", "compiler", "precision"):
             if name in settings:
                 fields[name] = settings[name]
         if "zero_stage" in settings and (gpus or 2) > 1:

@@ -330,10 +330,10 @@ def describe_engine(
         "steps": total_steps,
     }
     fields.pop("optimizer", None)  # the optimizer itself says it
-    if isinstance(config, Mapping) and "activation_checkpointing" in config and "checkpointing" not in stated:
+    if isinstance(config, Mapping) and "activation_checkpointing" in config and "recompute" not in stated:
         reasons.append(
             "activation_checkpointing is configured, and only the model knows whether it calls it: none is "
-            "assumed unless checkpointing= says so"
+            "assumed unless recompute= says so"
         )
     given = {**fields, "optimizer": engine.optimizer, **stated}
     module = given.pop("model", None)

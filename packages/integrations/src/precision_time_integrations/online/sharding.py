@@ -40,7 +40,7 @@ def fsdp_fields(
     if offload:
         fields["offload"] = "parameters"
     if checkpointing:
-        fields["checkpointing"] = "full"
+        fields["recompute"] = "full"
     return fields
 
 
