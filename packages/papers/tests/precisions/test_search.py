@@ -133,7 +133,7 @@ def test_a_faster_policy_of_mixed_types_is_no_measuring_error() -> None:
         ({"types": "fp12"}, ConfigError, "fp12"),
         ({"types": "fp4"}, ConfigError, "no units"),
         ({"phases": "50%,40%"}, ConfigError, "add up"),
-        ({"phases": "80%,20%", "method": "exhaustive"}, ConfigError, "one phase"),
+        ({"phases": "80%,20%", "method": "reinforcement"}, ConfigError, "one phase"),
         ({"phases": "80%,20%", "over_time": "never"}, UnknownNameError, "uniform"),
         ({"layers": 0}, ConfigError, "ranges"),
         ({"layers": 9, "types": "fp16,fp8", "method": "exhaustive"}, ConfigError, "at most"),
