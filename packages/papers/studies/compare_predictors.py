@@ -36,7 +36,7 @@ def main() -> None:
             print(line, file=sys.stderr, flush=True)
 
     comparison = compare(seeds=options.seeds, progress=progress)
-    for name, svg in comparison_plots(comparison).items():
+    for name, svg in comparison_plots(comparison.scores, comparison.costs).items():
         # matplotlib leaves spaces at line ends, which no tracked text should have.
         lines = [line.rstrip() for line in svg.splitlines()]
         (DOCS / f"{name}.svg").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -163,7 +163,7 @@ def predict(
         write_columns(columns_of(rows), table)
         message(f"Wrote {table}")
     if (plot := files["plot"]) is not None:
-        from ..predict.sweep_plot import write_plot
+        from ..predict.table import write_plot
 
         write_plot(found, plot)
         message(f"Wrote {plot}")
@@ -231,9 +231,9 @@ def _write_launch_config(found: Predictions, launcher: str, *, json_output: bool
 
 def _write_page(found: Predictions, server: Server | None, *, why: bool) -> None:
     """The page of one job, perhaps at several precisions; assumptions are weighed for it."""
+    from ..predict.changes import what_matters
     from ..predict.page import blocks_of, leading
     from ..predict.table import skipped_words
-    from ..predict.what_matters import what_matters
     from ..request.request import Request
     from .glossary import entries_of, glossary_text
 

@@ -11,7 +11,7 @@ from ..records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Device:
+class Device(Deriving):
     """One accelerator as its data sheet describes it. Peaks are dense, per device."""
 
     name: str

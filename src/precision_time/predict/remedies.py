@@ -213,10 +213,10 @@ def words_of(change: Change) -> str:
     return " ".join([*named, *([option_words(options)] if options else [])])
 
 
-def asked(request: Request, change: Change) -> Job | None:
-    """The job of a request with other values; None where that is refused."""
+def asked(request: Request, change: Change, **known: Any) -> Job | None:
+    """The job of a request with other values; None where that is refused; `known` as of `Request.resolve`."""
     try:
-        return request.with_(**change).resolve()
+        return request.with_(**change).resolve(**known)
     except PrecisionTimeError:
         return None
 

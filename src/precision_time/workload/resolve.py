@@ -290,7 +290,6 @@ def _is_known(name: str) -> bool:
     return _zoo_name(name) is not None or name in unsupported_table()
 
 
-@memo(4096)
 def _respelled(name: str) -> str | None:
     return respelled(name, lambda spelling: _spellings().get(squashed(spelling)))
 

@@ -12,10 +12,11 @@ import yaml
 
 from precision_time import Request, predict_time
 from precision_time.errors import ConfigError, UnknownNameError
-from precision_time.planning.precisions.groups import layer_groups
-from precision_time.planning.precisions.risk import Basis, Risk, share_of_gap
+from precision_time.planning.precisions.risk import Basis, Risk
 from precision_time.planning.run.api import predict_run
 from precision_time.precision.rules import layers_of_pattern
+from precision_time_papers.precisions.groups import layer_groups
+from precision_time_papers.precisions.layer_risk import share_of_gap
 from precision_time_papers.precisions.methods import METHODS
 from precision_time_papers.precisions.schedules import Schedules, schedules_of
 from precision_time_papers.precisions.search import search_precisions

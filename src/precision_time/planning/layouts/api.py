@@ -14,7 +14,7 @@ from ...errors import ConfigError
 from ...learn.artifact import chosen_predictor
 from ...parallel.layout import Layout
 from ...parallel.space import parse_fixed
-from ...predict.api import as_request, diagnostics_of, predict
+from ...predict.api import diagnostics_of, predict
 from ...predict.prediction import Prediction
 from ...predict.remedies import at_layout, suggest_fit
 from ...ray_executor import open_executor
@@ -23,7 +23,7 @@ from ...request.method import degrees_of_method
 from ...request.request import Request
 from ...request.resolve import cluster_of, precision_of, stack_of, workload_of
 from ...request.schema import LayoutOptions, request_fields
-from ...request.signature import takes_request_fields
+from ...request.signature import as_request, takes_request_fields
 from ...workload.workload import Workload
 from .memory_timeline import MemoryTimeline, memory_of_step
 from .result import LayoutSearch

@@ -12,13 +12,11 @@ from ...errors import CatalogError
 from ...hardware.device import Device
 from ...hardware.device_table import catalog_name
 from ...records import dataclass
-from ..energy.energy import RunEnergy, run_energy
+from ..energy.energy import Pue, RunEnergy, given_pue, pue_of, run_energy
 from ..energy.grid import Intensity, intensity, read_hourly
-from ..energy.pue import Pue, given_pue, pue_of
-from ..money.cost import RunCost, offer_cost, run_cost
+from ..money.cost import RunCost, Term, list_rate, offer_cost, run_cost
 from ..money.offer import Market, Offer
 from ..money.offers import offers
-from ..money.rates import Term, list_rate
 from .prediction import RunPhase
 from .schema import RunOptions
 

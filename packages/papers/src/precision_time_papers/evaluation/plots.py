@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,11 @@ from precision_time.render.document import Section
 from precision_time.render.picture import require_matplotlib, svg_of
 
 from ..contract import Floats
-from .comparison import PredictorComparison
 from .comparison_sections import QUESTIONS
+from .costs import AnswerCost
 from .cross_validation import JOBS
 from .generalization import LEVELS
+from .metrics import PredictorScore
 
 Plot = tuple[str, str]
 
@@ -188,14 +189,14 @@ def _calibration(curve: Mapping[str, Floats]) -> str:
     return _svg(draw, height=3.6, width=4.2)
 
 
-def comparison_plots(comparison: PredictorComparison) -> dict[str, str]:
+def comparison_plots(scores: Iterable[PredictorScore], costs: Mapping[str, AnswerCost]) -> dict[str, str]:
     """Name and SVG: errors of all predictors, and error against what an answer costs.
 
     Raises:
         MissingExtraError: If matplotlib is not installed.
     """
     require_matplotlib()
-    own = [item for item in comparison.scores if item.population == JOBS]
+    own = [item for item in scores if item.population == JOBS]
     found = {(item.question, item.name): item.mape_percent for item in own}
     titles = {item.name: item.title for item in own}
     names = sorted(titles, key=lambda name: -found.get(("architecture", name), 0.0))
@@ -212,7 +213,7 @@ def comparison_plots(comparison: PredictorComparison) -> dict[str, str]:
     def against_cost(axes: Any) -> None:
         shown = {
             name: (max(cost.requests_s(1), 1e-5), found["architecture", name])
-            for name, cost in comparison.costs.items()
+            for name, cost in costs.items()
             if ("architecture", name) in found
         }
         axes.set_xscale("log")
@@ -221,7 +222,7 @@ def comparison_plots(comparison: PredictorComparison) -> dict[str, str]:
             (False, "no runs of the new job"),
             (True, "sample runs of the new job counted"),
         ):
-            points = [point for name, point in shown.items() if bool(comparison.costs[name].runs) is sampled]
+            points = [point for name, point in shown.items() if bool(costs[name].runs) is sampled]
             if points:
                 axes.plot(*zip(*points, strict=True), "o", color=_QUESTION_COLORS[sampled], label=label)
         axes.set_xlabel("seconds until one new job is answered")
