@@ -158,7 +158,7 @@ def test_what_is_written_is_read_back(catalogue: Path, tmp_path: Path) -> None:
     ("cell", "reason"),
     [
         ("-1", "below zero"),
-        ("0", "zero_stage"),
+        ("0", "zero"),
         ("nan", "not a number"),
         ("inf", "not a number"),
         ("=1+1", "not a number"),
