@@ -11,7 +11,7 @@ import typer
 from ..client.remote import Server, chosen
 from ..errors import ConfigError
 from ..request.files import is_request_file, read_jobs
-from ..request.schema import request_fields
+from ..request.schema import RequestFields, request_fields
 from ..request.sweep import PHASES, RUN
 from .options import (
     NOTHING_FITS,
@@ -123,8 +123,9 @@ def predict(
     if (model is None) == (jobs is None):
         raise ConfigError("predict takes a MODEL or --jobs FILE. To fix: precision-time predict resnet50.")
     of_step = dict(request_fields())
-    stated = {name: value for name, value in fields.items() if name not in of_step and value is not None}
-    fields = {name: value for name, value in fields.items() if name in of_step}
+    own = RequestFields.own_name
+    stated = {name: value for name, value in fields.items() if own(name) not in of_step and value is not None}
+    fields = {name: value for name, value in fields.items() if own(name) in of_step}
     if whole_run or stated or _holds_a_run(model):
         from .run import predict_whole_run
 
