@@ -1,4 +1,4 @@
-"""Names that fields had in the release before: each answers at every door, with one remark that says the new."""
+"""Names that fields had in the release before: each answers at every door, with one remark."""
 
 from __future__ import annotations
 

@@ -123,9 +123,12 @@ def predict(
     if (model is None) == (jobs is None):
         raise ConfigError("predict takes a MODEL or --jobs FILE. To fix: precision-time predict resnet50.")
     of_step = dict(request_fields())
-    own = RequestFields.own_name
-    stated = {name: value for name, value in fields.items() if own(name) not in of_step and value is not None}
-    fields = {name: value for name, value in fields.items() if own(name) in of_step}
+    stated = {
+        name: value
+        for name, value in fields.items()
+        if RequestFields.own_name(name) not in of_step and value is not None
+    }
+    fields = {name: value for name, value in fields.items() if name not in stated and value is not None}
     if whole_run or stated or _holds_a_run(model):
         from .run import predict_whole_run
 
