@@ -22,7 +22,7 @@ BROKEN: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("audio_seconds", "mean_seq_len"), POSITIVE),
     "packing": SWITCH,
     "padding_share": (1.0, "below 1"),
-    "adapter": ("lokr", "one of lora, qlora, dora or qdora"),
+    "adapter": ("lokr", "one of lora, qlora, dora, qdora or qlora8"),
     "recompute": ("some", "one of none, selective or full"),
     "recompute_layers": (-1, "a number of at least 0"),
     "method": ("kto", "one of sft, dpo, reward, distill, grpo or ppo"),

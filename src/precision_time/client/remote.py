@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ..planning.layouts.result import LayoutSearch
     from ..planning.run.prediction import RunPrediction
     from ..planning.run.schema import RunOptions
+    from ..predict.changes import Alternative
     from ..predict.prediction import Prediction
-    from ..predict.what_matters import Alternative
     from ..request.request import Request
     from .client import Client
     from .operations import ModelKind
@@ -124,7 +124,10 @@ class Server:
             return model
         kind = _UPLOADED.get(Path(model).suffix.lower())
         if kind is not None:
-            return once_per_file(_uploaded, Path(model), self, kind)
+            path = Path(model)
+            if not path.exists():
+                return _uploaded(path, self, kind)  # which says so
+            return once_per_file(_uploaded, path, self, kind)
         try:
             check_named_in_data(model)
         except ConfigError:

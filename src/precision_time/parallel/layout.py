@@ -104,6 +104,15 @@ class Layout:
     rank_order: tuple[str, ...] = AXES
     """Axes from the innermost (neighboring devices) to the outermost."""
 
+    @property
+    def weights_stage(self) -> int:
+        """The ZeRO stage that says how mixed precision holds weights.
+
+        States in host memory are DeepSpeed's (offload_optimizer), which keeps 16-bit weights on the device
+        under ZeRO 3 too; FSDP moves parameters with them.
+        """
+        return min(self.zero_stage, 2) if self.offload is Offload.OPTIMIZER else self.zero_stage
+
     def __post_init__(self) -> None:
         for name in _COUNTS:
             value = getattr(self, name)

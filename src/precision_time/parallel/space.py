@@ -135,6 +135,8 @@ class Space:
         extra = {name: values for name, values in self.fixed.items() if name in _PASSED_ON}
         for values in product(*extra.values()):
             whole = settings | dict(zip(extra, values, strict=True))
+            if whole.get("ep", 1) == 1:  # nothing is sent that these could hide or spare
+                whole = {name: value for name, value in whole.items() if name not in _OF_CUT_EXPERTS}
             held = self._held(whole, batches, refused)
             if held:
                 yield Frame(
@@ -259,16 +261,20 @@ class Space:
         if pp == 1:
             yield {}
             return
-        uneven = {"stage_layers": layers_of_stages(num_layers, Layout(pp=pp))} if num_layers % pp else {}
+        stages = layers_of_stages(num_layers, Layout(pp=pp))
+        uneven = {"stage_layers": stages} if num_layers % pp else {}
         for schedule in self._pick("schedule", searched_schedules()):
             if schedule is not PipelineSchedule.INTERLEAVED:
                 if "vpp" not in self.fixed or 1 in self.fixed["vpp"]:
                     yield {"schedule": schedule, **uneven}
                 continue
-            layers = num_layers // pp if not uneven else 1
+            # Of an uneven split, where embedding and loss fill up the ends (Llama 3 405B, section 3.3.2).
+            filled = {layers + (bool(uneven) and stage in (0, pp - 1)) for stage, layers in enumerate(stages)}
+            layers = filled.pop() if len(filled) == 1 else 1
             for chunks in self._pick("vpp", (v for v in range(2, layers + 1) if layers % v == 0)):
                 if chunks > 1:
-                    yield {"schedule": schedule, "vpp": chunks}
+                    split = {} if layers % chunks else uneven
+                    yield {"schedule": schedule, "vpp": chunks, **split}
 
     def _batches(self, per_replica: int) -> tuple[tuple[tuple[float, int], ...], list[str]]:
         """Micro batches that divide a replica's samples, and why the others do not."""
@@ -303,6 +309,7 @@ _OFFLOADS = {
     3: (Offload.OPTIMIZER, Offload.PARAMETERS),
 }
 """What can live in host memory under each ZeRO stage."""
+_OF_CUT_EXPERTS = frozenset({"expert_nodes", "expert_overlap"})
 _PASSED_ON = frozenset(item.name for item in fields(Layout)) - VARIED
 """Fields that the search leaves as they are unless the caller says otherwise."""
 

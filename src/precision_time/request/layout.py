@@ -9,7 +9,7 @@ from typing import Any
 from ..cost.job import Job
 from ..cost.recompute import RECOMPUTED, recomputed_nodes
 from ..cost.stacks import get_stack_profile
-from ..diagnostics import Diagnostics
+from ..diagnostics import SHARDED, Diagnostics
 from ..errors import ConfigError, LayoutError
 from ..hardware.device import Cluster
 from ..parallel.axis_rules import stage_layers_in_words
@@ -20,6 +20,7 @@ from ..parallel.shape import ModelShape, model_shape
 from ..parallel.validation import check_model_layout, degrees_in_words, layout_warnings
 from ..workload.workload import Workload
 from .schema import LayoutOptions, RequestFields
+from .votes import stacks_table
 
 _LANGUAGE_FAMILIES = frozenset({"transformer-decoder", "moe"})
 _FULL_SHARDING = 3
@@ -81,10 +82,35 @@ def sharded_as_usual(layout: Layout, request: RequestFields, job: Job, found: Di
     stage = profile.usual_zero_stage(job.stack.framework_year, pipeline=layout.pp > 1)
     if not stage:
         return layout
-    found.assume(
-        "default-sharding", f"ZeRO stage not given: zero_stage={stage} assumed, as usual on {profile.name}."
-    )
+    found.assume(SHARDED, f"ZeRO stage not given: zero_stage={stage} assumed, as usual on {profile.name}.")
     return replace(layout, zero_stage=stage)
+
+
+def habits_with_experts(job: Job, *, recomputing: bool = True) -> dict[str, tuple[Any, ...]]:
+    """Values that fields of a layout have where experts are cut up as people do it; none of other models.
+
+    Args:
+        job: Any.
+        recomputing: Whether operators that are run again are among them.
+    """
+    table = stacks_table()["experts"]
+    if not model_shape(job.workload.graph).num_experts:
+        return {}
+    found: dict[str, tuple[Any, ...]] = {}
+    if nodes := table["nodes"].get(job.workload.name):
+        found["expert_nodes"] = (nodes,)
+    if job.stack.profile in table["overlap"]:
+        found["expert_overlap"] = (True,)
+        if not recomputing:
+            return found
+        names = tuple(name for name in table["recomputed"] if recomputed_nodes(job.workload.graph, (name,)))
+        found["recompute_modules"] = ((), names)
+    return found
+
+
+def without_idle_operators(layout: Layout) -> Layout:
+    """The layout without operators that only selective recomputation would run again."""
+    return layout if layout.recompute is Recompute.SELECTIVE else replace(layout, recompute_modules=())
 
 
 def options_of(layout: Layout) -> dict[str, Any]:
@@ -348,8 +374,7 @@ def _zero_stage(options: LayoutOptions, found: Diagnostics) -> int:
         named = [name for name, given in reasons.items() if given]
         if named:
             found.assume(
-                "default-sharding",
-                f"ZeRO stage not given: zero_stage={stage} assumed, for {' and '.join(named)}.",
+                SHARDED, f"ZeRO stage not given: zero_stage={stage} assumed, for {' and '.join(named)}."
             )
             return stage
     return 0

@@ -58,6 +58,7 @@ ALIASES: Mapping[str, str] = {
     "num_epochs": "epochs",
     "max_steps": "steps",
     "train_tokens": "tokens",
+    "year": "software",
 }
 """Names of the same quantities in answers, in measurement tables and in the words of trainers."""
 MOVED: Mapping[str, str] = {
@@ -456,9 +457,12 @@ class RequestFields(Fields):
         str, Option(help="What is trained where a model serves several tasks: squad-finetune, lora ...")
     ] = ""
     adapter: Annotated[
-        Literal["lora", "qlora", "dora", "qdora"] | None,
+        Literal["lora", "qlora", "dora", "qdora", "qlora8"] | None,
         WORD,
-        Option(help="Train low-rank factors beside a frozen base; qlora and qdora hold it in four bits."),
+        Option(
+            help="Train low-rank factors beside a frozen base; qlora and qdora hold it in four bits, "
+            "qlora8 in eight."
+        ),
     ] = None
     lora_rank: Annotated[Count | None, Option(help="Rank of the factors.", default="8")] = None
     lora_targets: Annotated[
@@ -527,8 +531,9 @@ class RequestFields(Fields):
         PositiveNumber | None,
         Option(
             help="When the versions of the software came out, as a decimal year such as 2024.5.",
+            flags=("--software", "--year"),
             metavar="YEAR",
-            default="usual for --stack, not older than the device",
+            default="today, or the last year of a stack that nobody maintains",
         ),
     ] = None
     compiler: Annotated[

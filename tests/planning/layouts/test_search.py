@@ -34,7 +34,7 @@ _ALIKE = 0.02
 
 def brute_force(problem: Question) -> list[tuple[float, Layout]]:
     """Every candidate with the least recomputation that fits, by predicted time."""
-    capacity = problem.job.cluster.device.memory_bytes
+    capacity = problem.job.cluster.device.usable_bytes
     found: list[Layout] = []
     for frame in space_of(*problem).frames():
         for batch in frame.batches:
@@ -116,7 +116,7 @@ def test_every_candidate_has_one_fate(small: Question, found: LayoutSearch) -> N
 
 
 def test_memory_prunes_as_one_by_one(experts: Question) -> None:
-    capacity = experts.job.cluster.device.memory_bytes
+    capacity = experts.job.cluster.device.usable_bytes
     kept = 0
     for frame in list(space_of(*experts).frames())[::17]:
         [part] = fitting(experts.job, [frame])
@@ -140,7 +140,7 @@ def tight() -> Question:
 
 
 def test_no_layer_is_recomputed_that_need_not_be(tight: Question) -> None:
-    capacity = tight.job.cluster.device.memory_bytes
+    capacity = tight.job.cluster.device.usable_bytes
     seen = 0
     for frame in space_of(*tight, by_layer=True).frames():
         [part] = fitting(tight.job, [frame])
@@ -236,7 +236,7 @@ def test_what_cannot_fit_says_by_how_much_and_what_would() -> None:
     assert search.ranked == ()
     missed = search.shortfall
     assert missed is not None
-    assert missed.needed_bytes > missed.capacity_bytes == problem.job.cluster.device.memory_bytes
+    assert missed.needed_bytes > missed.capacity_bytes == problem.job.cluster.device.usable_bytes
     assert sum(missed.memory_terms.values()) == pytest.approx(missed.needed_bytes)
     assert search.counts.too_large == search.counts.enumerated
     assert missed.layout.recompute is Recompute.FULL
@@ -272,7 +272,7 @@ def test_the_page_shows_every_layout_and_its_terms(found: LayoutSearch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "seq_len", "batch"), [(8, 8192, 512), (512, 8192, 512), (384, 8192, 768), (16384, 8192, 2048)]
+    ("gpus", "seq_len", "batch"), [(8, 8192, 512), (512, 8192, 1024), (384, 8192, 1152), (16384, 8192, 2048)]
 )
 def test_an_assumed_batch_is_shared_evenly(gpus: int, seq_len: int, batch: int) -> None:
     found = Diagnostics()

@@ -449,7 +449,9 @@ def _states(
     shared = local.dense / layout.shards + local.experts / layout.expert_shards
     by_states, by_gradients, fully = (flag_of(zero >= stage) for stage in (1, 2, _FULLY_SHARDED))
     master = policy.master.num_bytes if policy.master is not None else 0.0
-    shard_is_master = fully * (framework.shard_is_master and policy.master is not None)
+    # States alone in host memory are DeepSpeed's: the masters go with them, 16-bit shards stay.
+    own_master = 1.0 - (layout.offloads - layout.offloads_parameters)
+    shard_is_master = fully * own_master * (framework.shard_is_master and policy.master is not None)
     param = where(shard_is_master, master, policy.param.num_bytes)
     grad = where(shard_is_master, most(policy.grad.num_bytes, param), policy.grad.num_bytes)
     grad = least(grad, framework.most_gradient_bytes)

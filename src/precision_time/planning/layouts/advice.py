@@ -76,7 +76,7 @@ def shortfall(job: Job, batch: int, nearest: Nearest, fixed: Fixed) -> Shortfall
     return Shortfall(
         layout=nearest.layout,
         needed_bytes=nearest.needed_bytes,
-        capacity_bytes=job.cluster.device.memory_bytes,
+        capacity_bytes=job.cluster.device.usable_bytes,
         memory_terms={name: float(np.max(value)) for name, value in memory.items()},
         advice=tuple(advice),
     )

@@ -6,7 +6,7 @@ import inspect
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -21,7 +21,8 @@ from precision_time.workload.graph import OpGraph
 from precision_time.workload.hf_config import read_config
 from precision_time.workload.resolve import load_workload
 
-from .describe import Found
+if TYPE_CHECKING:
+    from .describe import Found
 
 _SAME_PARAMETERS = 1e-3
 """A configuration stands for a model whose number of parameters differs by this share at most."""
