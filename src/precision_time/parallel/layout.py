@@ -127,8 +127,8 @@ class Layout:
             raise LayoutError(f"zero_stage={self.zero_stage} is not a stage. To fix: use 0, 1, 2 or 3.")
         if not 0.0 <= self.recompute_layers < 1.0:
             raise LayoutError(
-                f"recompute_layers={self.recompute_layers:g} is not a share of the layers: it must be at least "
-                "0 and below 1. To fix: recompute_layers=0 for all of them."
+                f"recompute_layers={self.recompute_layers:g} is not a share of the layers: it must be "
+                "at least 0 and below 1. To fix: recompute_layers=0 for all of them."
             )
         if sorted(self.rank_order) != sorted(AXES):
             raise LayoutError(

@@ -357,8 +357,8 @@ def _zero_stage(options: LayoutOptions, found: Diagnostics) -> int:
     if options.zero_stage is not None:
         if ahead and options.zero_stage != _FULL_SHARDING:
             raise LayoutError(
-                f"prefetch={options.prefetch} gathers ahead what ZeRO 3 shards, got zero_stage={options.zero_stage}. "
-                "To fix: zero_stage=3, or leave it away."
+                f"prefetch={options.prefetch} gathers ahead what ZeRO 3 shards, got "
+                f"zero_stage={options.zero_stage}. To fix: zero_stage=3, or leave it away."
             )
         return options.zero_stage
     needs = {

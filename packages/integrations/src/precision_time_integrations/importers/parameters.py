@@ -112,7 +112,7 @@ def fields_of_parameters(settings: Mapping[str, Any]) -> tuple[dict[str, Any], t
     if device := device_called(_text(found, _DEVICE)):
         fields["device"] = device
     if any(_true(found.get(name)) for name in _CHECKPOINTING):
-        fields["checkpointing"] = "full"
+        fields["recompute"] = "full"
     return fields, tuple(notes)
 
 

@@ -70,7 +70,7 @@ class track(Generic[_Batch]):  # noqa: N801 - used like a function, as tqdm is
             say: Takes what you should read.
             clock: Seconds that do not go back.
             fields: What cannot be read off the model, in the words of `predict_time`: precision
-                ("bf16-mixed" under autocast), checkpointing, zero ...
+                ("bf16-mixed" under autocast), recompute, zero_stage ...
         """
         self.epoch = 0
         """The present one, from 0."""

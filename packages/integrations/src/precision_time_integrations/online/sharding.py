@@ -20,7 +20,7 @@ _FSDP: Mapping[str, Mapping[str, Any]] = {
 
 
 def fsdp_fields(
-    sharding: str, *, devices: int, nodes: int | None, offload: bool = False, checkpointing: bool = False
+    sharding: str, *, devices: int, nodes: int | None, offload: bool = False, recompute: bool = False
 ) -> dict[str, Any]:
     """Of FullyShardedDataParallel.
 
@@ -29,7 +29,7 @@ def fsdp_fields(
         devices: In all.
         nodes: Hosts, where known: hybrid strategies shard within one.
         offload: Parameters live in host memory.
-        checkpointing: Activations are recomputed.
+        recompute: Activations are recomputed.
 
     Raises:
         KeyError: If there is no such strategy.
@@ -39,7 +39,7 @@ def fsdp_fields(
         fields["dp_shard"] = devices // (nodes or 1)
     if offload:
         fields["offload"] = "parameters"
-    if checkpointing:
+    if recompute:
         fields["recompute"] = "full"
     return fields
 
