@@ -14,8 +14,8 @@ a fold was refitted to is kept in `--cache`.
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
-import pickle
 import sys
 import tempfile
 from collections import defaultdict
@@ -156,11 +156,11 @@ def _as_run(scenario: Scenario, own: Job) -> Job | None:
     """The job of a scenario with the batch cut as the scenario cuts it; None where it cannot run it."""
     layout = own.layout
     [micro], [count], [can] = scenario.batches(
-        layout, np.array([layout.micro_batch_size]), np.array([float(layout.num_micro_batches)])
+        layout, np.array([layout.micro_batch_size]), np.array([float(layout.num_microbatches)])
     )
     if not can:
         return None
-    cut = replace(scenario.job.layout, micro_batch_size=float(micro), num_micro_batches=int(count))
+    cut = replace(scenario.job.layout, micro_batch_size=float(micro), num_microbatches=int(count))
     return replace(scenario.job, layout=cut)
 
 
@@ -274,19 +274,21 @@ def refitted(
 ) -> dict[str, tuple[Floats, Floats, Floats]]:
     """Times and factors of all jobs held out by source, with constants that ship and with refitted ones."""
     ids = np.repeat([each.row.row_id for each in asked], [len(each.weights) for each in asked])
-    found = {kind: tuple(np.full((3, len(jobs)), np.nan)) for kind in refit.KINDS}
+    found = {kind: np.full((3, len(jobs)), np.nan) for kind in refit.KINDS}
     evidence: refit.Evidence | None = None
     context = multiprocessing.get_context("spawn")
     for number, fold in enumerate(PROTOCOLS["source"].split(rows, 0, refit.FOLDS)):
         training = [rows[index] for index in fold.train]
-        kept = cache / f"{corpus_fingerprint()}-source-{number}.pickle"
+        kept = cache / f"{corpus_fingerprint(rows)}-source-{number}.json"
         if kept.exists():
-            changes = pickle.loads(kept.read_bytes())
+            listed = json.loads(kept.read_text(encoding="utf-8"))
+            changes = {(file, tuple(path)): value for file, path, value in listed}
         else:
             evidence = evidence or refit.Evidence.of(rows, refit.OF_A_CELL)
             changes = evidence.refitted(training)
             kept.parent.mkdir(parents=True, exist_ok=True)
-            kept.write_bytes(pickle.dumps(changes))
+            listed = [[file, path, value] for (file, path), value in changes.items()]
+            kept.write_text(json.dumps(listed), encoding="utf-8")
         some = training if not trained else sample_families(training, trained)
         places: Indices = np.flatnonzero(np.isin(ids, [rows[index].row_id for index in fold.test]))
         wanted = [row.row_id for row in some]
@@ -297,7 +299,7 @@ def refitted(
                 answers = pool.submit(_with_constants, task).result()
             for column, values in zip(found[kind], answers, strict=True):
                 column[places] = values
-    return found
+    return {kind: (values[0], values[1], values[2]) for kind, values in found.items()}
 
 
 def main() -> None:
@@ -327,8 +329,8 @@ def main() -> None:
     found = list(predicted(rows, asked, jobs))
     for own, is_open, said in options.widening or ():
         chosen = Widening(own=own, layout_open=is_open, layout_said=said)
-        for protocol, *times in found:
-            for level, each in answered(asked, *times, widening=chosen).items():
+        for protocol, *held_out in found:
+            for level, each in answered(asked, *held_out, widening=chosen).items():
                 print(chosen, protocol, level, *(f"{value:.0f}" for value in each.scores()))
     if options.widening:
         return
