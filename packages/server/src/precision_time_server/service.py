@@ -48,7 +48,7 @@ class Service:
             partial(self._remedies.run, _whole), time_limit_s=settings.time_limit_s
         )
         self.long_work = LongWork(processes=settings.processes, time_limit_s=settings.time_limit_s)
-        self.uploads = Uploads(settings, store)
+        self.uploads = Uploads(store)
         self.ready_points = ReadyPoints()
         self.answered = Answered()
         self.parts: dict[Callable[[], Any], Any] = {}
