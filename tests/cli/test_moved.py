@@ -74,11 +74,11 @@ def test_the_answer_is_that_of_the_new_words(cli: Callable[..., Any], old: str, 
     assert before.err.startswith("Note: ") and "next release" not in now.err
 
 
-def test_what_goes_with_the_next_release_says_so(cli: Callable[..., Any]) -> None:
-    answer = cli("kubernetes", "certificate", "--help")
-    assert answer.code == 0
-    assert answer.err.startswith("Note: kubernetes certificate goes with the next release: cert-manager")
-    assert "certificate" not in cli("kubernetes", "--help").out
+@pytest.mark.parametrize(("old", "instead"), MOVED["gone"].items())
+def test_what_is_gone_says_what_does_the_same(cli: Callable[..., Any], old: str, instead: str) -> None:
+    answer = cli(*old.split(), "1")
+    assert (answer.code, answer.out) == (2, "")
+    assert f"is gone. To fix: {instead}" in " ".join(answer.err.split())
 
 
 def test_files_of_several_kinds_are_told_by_their_endings(cli: Callable[..., Any], tmp_path: Path) -> None:

@@ -253,6 +253,8 @@ def _renamed(words: list[str], *, say: bool) -> list[str]:
     first = _tree().get(words[0], {})
     for count in (2, 1):
         old = " ".join(words[:count])
+        if say and old in table["gone"]:
+            raise ConfigError(f"{old} is gone. To fix: {table['gone'][old]}")
         if len(words) < count or old not in table["commands"]:
             continue
         if count == 1 and isinstance(first, dict) and first:  # a group now, which showed something before
@@ -305,6 +307,9 @@ class OneCommand(typer.core.TyperCommand):
                 return super().parse_args(ctx, args if ctx.resilient_parsing else self._today(ctx, args))
         except Exception as error:
             given = getattr(error, "option_name", "")  # of the parser's NoSuchOption
+            gone = packaged_toml(__package__, "data/moved.toml")["gone"].get(f"{self.path} {given}")
+            if gone is not None:
+                raise ConfigError(f"{given} is gone. To fix: {gone}") from None
             ours = other_options().get(str(given).lower().replace("_", "-"))
             flags = {flag for item in self.params for flag in item.opts}
             if ours is None or (ours.split()[0] not in flags and "--set" not in flags):
