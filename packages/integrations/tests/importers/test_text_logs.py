@@ -51,8 +51,6 @@ NANO = "Overriding: dtype = 'bfloat16'\nOverriding: batch_size = 12\n"
 FAIR = "Namespace(distributed_world_size=8, fp16=True, max_update=5000)\n| max sentences per GPU = 64\n"
 GPU = "GPU 0: Tesla V100-SXM2-32GB\nsamples_per_gpu=2,\nsamples_per_gpu=4\n"
 ZERO = "[INFO] [config.py:1:print]   bfloat16_enabled ............. True\n"
-    "[INFO] [config.py:1:print]   bfloat16_enabled ............. True\n  zero_optimization_stage ...... 2\n"
-)
 TITAN = "with torch.compile\nFloat8 training active\nApplied full activation checkpointing to the model\n"
 TREE = 'Running with args: {\n "parallelism": {"tensor_parallel_degree": 2}\n}\n'
 

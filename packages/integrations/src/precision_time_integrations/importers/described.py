@@ -21,7 +21,7 @@ from .lines import Found, LineReader, count, number, time_of
 _SI = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9}
 
 
-class Described(LineReader):
+class DescribedLog(LineReader):
     """Reads a log as its description says."""
 
     paused = reported = False

@@ -28,7 +28,7 @@ FORMATS = tuple(
     LineFormat(
         name=log.get("name", project),
         described=log,
-        reader_of=_reader(log.get("reader", "described:Described")),
+        reader_of=_reader(log.get("reader", "described:DescribedLog")),
     )
     for project, log in parts("log").items()
 )

@@ -8,7 +8,7 @@ import re
 
 from precision_time.launch.emit import known_launcher
 
-from .described import Described
+from .described import DescribedLog
 from .heads import found_in
 from .lines import Found, number_after
 from .settings import known_model, with_model_of_sizes
@@ -19,7 +19,7 @@ _ARGUMENTS = ("dim", "n_layers", "n_heads", "n_kv_heads", "vocab_size", "multipl
 _KINDS = {"norm": "rms", "positions": "rotary", "gated": True}
 
 
-class Torchtitan(Described):
+class Torchtitan(DescribedLog):
     """`step: 10  loss:  4.1  memory: 36.90GiB(46.63%)  tps: 7,282  tflops: 0.52  mfu: 0.17%`."""
 
     json: list[str] | None = None
