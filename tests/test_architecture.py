@@ -220,7 +220,7 @@ def test_a_wrong_arrow_is_found() -> None:
     assert wrong_arrow((papers, "routes", "predictddl.py"), f"{server}.bodies.json_object")
     assert wrong_arrow((papers, "registry.py"), f"{ROUTING}.body")
     assert not wrong_arrow((papers, "routes", "predictddl.py"), f"{ROUTING}.body")
-    assert not wrong_arrow((papers, "cli", "campaign.py"), f"{integrations}.measure.store.read_store")
+    assert not wrong_arrow((papers, "campaign", "ray.py"), f"{integrations}.measure.store.only_writer")
     assert not wrong_arrow((server, "cli", "serve.py"), f"{core}.client.client.Client")
 
 
