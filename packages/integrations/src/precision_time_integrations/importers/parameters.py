@@ -94,7 +94,7 @@ def _add_batch(
 def _precision(found: Mapping[str, Any], known: Mapping[str, Any], notes: list[str]) -> str | None:
     for flag, precision in known["switches"].items():
         if _true(found.get(flag)) or _true(found.get(f"{flag}.enabled")):
-            return precision
+            return str(precision)
     said = _text(found, known["precision"])
     if said is None:
         return "tf32" if _true(found.get("tf32")) else None
