@@ -86,11 +86,8 @@ class Shared:
         """
         if path.suffix.lower() != ".csv":
             raise ConfigError(f"{path} is not a CSV. To fix: {path.with_suffix('.csv')}.")
-        written = {
-            path: True,
-            path.with_suffix(".models.json"): self.graphs,
-            path.with_suffix(BESIDE): self.hardware,
-        }
+        models, devices = path.with_suffix(".models.json"), path.with_suffix(BESIDE)
+        written = {path: True, models: bool(self.graphs), devices: bool(self.hardware)}
         if there := [file for file in written if file.exists()]:
             raise OutputError(
                 f"{there[0]} is there already, and what it holds might be given away with this. To fix: "
