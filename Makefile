@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-INSTALL := $(BIN)/python scripts/install.py
+INSTALL := $(BIN)/python tools/install.py
 ENVIRONMENT := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 PACKAGE_FILES := pyproject.toml $(wildcard packages/*/pyproject.toml) constraints.txt requirements-dev.txt
 EDITABLE := --editable '.[train,capture,plots,ray,client]' --editable 'packages/server[postgres]' \
@@ -32,7 +32,7 @@ $(VENV)/.dev: $(VENV)/.created $(PACKAGE_FILES)
 	@touch $(VENV)/.core $@
 
 demo: $(VENV)/.core ## Install the core alone and predict real training jobs at several precisions
-	@$(ENVIRONMENT) $(BIN)/python scripts/demo.py
+	@$(ENVIRONMENT) $(BIN)/python tools/demo.py
 
 test: $(VENV)/.dev ## Install everything the tests use; lint, types, the wheel, tests (documentation included)
 	$(MAKE) --no-print-directory -j 2 --output-sync lint types wheel
@@ -50,19 +50,19 @@ types: $(VENV)/.dev ## Strict type check
 	$(BIN)/mypy
 
 wheel: $(VENV)/.dev ## Install the wheels, the core alone with the lowest and the newest versions, and ask them; sizes
-	$(BIN)/python scripts/wheel_check.py
+	$(BIN)/python tools/wheel_check.py
 
 unit: $(VENV)/.dev ## The tests alone, in parts, two at a time (PARTS="server papers": only those)
-	$(ENVIRONMENT) $(BIN)/python scripts/unit.py $(PARTS)
+	$(ENVIRONMENT) $(BIN)/python tools/unit.py $(PARTS)
 
 nightly: $(VENV)/.dev ## Every test, also what `make test` draws samples of or leaves out
-	PRECISION_TIME_NIGHTLY=1 $(ENVIRONMENT) $(BIN)/python scripts/unit.py
+	PRECISION_TIME_NIGHTLY=1 $(ENVIRONMENT) $(BIN)/python tools/unit.py
 
 docs: $(VENV)/.dev ## Fill the generated blocks of README.md and docs/, draw the pictures
-	$(ENVIRONMENT) $(BIN)/python scripts/update_docs.py
+	$(ENVIRONMENT) $(BIN)/python tools/update_docs.py
 
 docs-check: $(VENV)/.dev ## Fail if a generated block is out of date
-	$(ENVIRONMENT) $(BIN)/python scripts/update_docs.py --check
+	$(ENVIRONMENT) $(BIN)/python tools/update_docs.py --check
 
 site: $(VENV)/.dev ## Build the documentation as a site in site/; its warnings, such as broken links, fail
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -71,21 +71,21 @@ bench: $(VENV)/.dev ## Measure this machine against the speed targets
 	$(ENVIRONMENT) $(BIN)/python benchmarks/run.py
 
 accuracy: $(VENV)/.dev ## Cross-validate over the corpus and write docs/reference/accuracy.md
-	$(ENVIRONMENT) $(BIN)/python scripts/accuracy.py
+	$(ENVIRONMENT) $(BIN)/python packages/papers/studies/accuracy.py
 
 papers: $(VENV)/.dev ## The tables of the founding papers beside ours: write docs/papers.md (under 15 minutes)
-	$(ENVIRONMENT) $(BIN)/python scripts/papers.py
+	$(ENVIRONMENT) $(BIN)/python packages/papers/studies/papers.py
 
 predictors: $(VENV)/.dev ## Compare with the predictors of the papers, write docs/reference/predictors.md
-	$(ENVIRONMENT) $(BIN)/python scripts/compare_predictors.py
+	$(ENVIRONMENT) $(BIN)/python packages/papers/studies/compare_predictors.py
 
 large-models: $(VENV)/.dev ## Hold out every source of large models, compare with peers, scale to 100,000 devices
-	$(ENVIRONMENT) $(BIN)/python scripts/large_models.py
-	$(ENVIRONMENT) $(BIN)/python scripts/peers.py
-	$(ENVIRONMENT) $(BIN)/python scripts/scale.py
+	$(ENVIRONMENT) $(BIN)/python packages/papers/studies/large_models.py
+	$(ENVIRONMENT) $(BIN)/python packages/papers/studies/peers.py
+	$(ENVIRONMENT) $(BIN)/python packages/papers/studies/scale.py
 
 limits: $(VENV)/.dev ## Send 20,000 inputs, kill writers, fill disks, ask 5,000 jobs in pairs; docs/reference/limits.md
-	$(ENVIRONMENT) $(BIN)/python scripts/limits.py --inputs 20000
+	$(ENVIRONMENT) $(BIN)/python tests/fuzz/limits.py --inputs 20000
 
 clean: ## Remove the environment and caches
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -75,7 +75,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def _too_slow(config: pytest.Config) -> list[str]:
-    """By day, where a whole part runs (`scripts/unit.py`, which runs again what is said here)."""
+    """By day, where a whole part runs (`tools/unit.py`, which runs again what is said here)."""
     if NIGHTLY or not os.environ.get("PRECISION_TIME_SLOW_TESTS"):
         return []
     return slow_tests(config.stash.get(_took_s, {}), tomllib.loads(SLOW.read_text(encoding="utf-8")))

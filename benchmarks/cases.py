@@ -141,7 +141,7 @@ print(json.dumps(dict(seconds=seconds, peak_bytes=peak_bytes, params=graph.param
 
 _CAPTURE_RESNET50 = _CAPTURE.format(
     imports="""
-from precision_time.workload.capture.timm_models import import_timm, timm_capturer
+from precision_time.capture.timm_models import import_timm, timm_capturer
 import_timm()
 """,
     call="timm_capturer('resnet50')(1)",
@@ -150,7 +150,7 @@ import_timm()
 _CAPTURE_LLAMA_70B = _CAPTURE.format(
     imports="""
 import pathlib, tempfile
-from precision_time.workload.capture.sources import capture_model
+from precision_time.capture.sources import capture_model
 path = pathlib.Path(tempfile.mkdtemp()) / "config.json"
 path.write_text(json.dumps({
     "model_type": "llama", "hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80,

@@ -76,7 +76,7 @@ def cases(rows: Path) -> tuple[Case, ...]:
     price = """
 import json, time
 from precision_time.corpus.store import load_corpus
-from precision_time.learn.table import measured_table
+from precision_time.learn.measured import measured_table
 rows = load_corpus()[::10]
 start = time.process_time()
 measured_table(rows)
@@ -295,7 +295,7 @@ def main() -> int:
     print("\n".join(lines(document)))
     if not options.only:
         RESULTS.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        sys.path.append(str(Path(__file__).resolve().parents[1] / "scripts"))
+        sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))
         from pages import write_page
 
         write_page(PAGE, "\n".join(lines(document)))

@@ -38,9 +38,11 @@ ROOT = SOURCE.parents[1]
 PACKAGES = (
     "render",
     "workload", "hardware", "precision", "parallel", "cost", "request", "corpus", "learn", "predict",
-    "launch", "planning", "client", "testing", "cli",
+    "launch", "planning", "client", "testing", "cli", "capture",
 )  # fmt: skip
-"""Folders of the core: each imports those to its left."""
+"""Folders of the core: each imports those to its left. The last is found by an entry point."""
+CAPTURE_TAKES = {"workload"}
+"""What the folder that turns modules into graphs imports."""
 BELOW = {
     "precision_time_integrations": ({"measure"}, {"online"}),
     "precision_time_papers": ({"precisions", "queue", "risk"},),
@@ -182,6 +184,20 @@ def test_imports_point_leftwards(path: Path) -> None:
     assert not wrong, f"{path.name} imports {sorted(wrong)}, which lie to its right"
 
 
+def test_capture_lies_beside_the_rooms() -> None:
+    """No file imports it, not even inside a function: `plugins("captures")` finds it."""
+    wrong = []
+    for path in source_files("precision_time"):
+        inside = place_of(path)[1] == "capture"
+        wrong += [
+            f"{shown(path)} imports {module}"
+            for module in imports(path)
+            if (package_of(module) == "capture") != inside
+            and (package_of(module) == "capture" or package_of(module) not in SHARED | CAPTURE_TAKES)
+        ]
+    assert wrong == []
+
+
 def test_folders_of_members_import_one_way() -> None:
     wrong = []
     for member, layers in BELOW.items():
@@ -236,7 +252,7 @@ def test_members_import_of_the_core_what_is_listed() -> None:
     """A name more needs a line there, and what nobody takes any more goes: the core may change it then."""
     listed = tomllib.loads(CORE_API.read_text(encoding="utf-8"))
     taken = core_api()
-    remedy = "To fix: python scripts/surface.py --core-api"
+    remedy = "To fix: python tools/surface.py --core-api"
     assert [*beyond(taken, listed)] == [], f"not listed. {remedy}"
     assert [*beyond(listed, taken)] == [], f"listed and not taken. {remedy}"
 

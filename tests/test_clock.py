@@ -1,4 +1,4 @@
-"""`scripts/clock.py` checks the time of `make test` only where it tells something."""
+"""`tools/clock.py` checks the time of `make test` only where it tells something."""
 
 from __future__ import annotations
 

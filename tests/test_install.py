@@ -1,4 +1,4 @@
-"""`scripts/install.py`: uv asks the places that pip's settings name, and pip installs where uv does not."""
+"""`tools/install.py`: uv asks the places that pip's settings name, and pip installs where uv does not."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def test_a_skip_on_ci_fails_the_run_unless_it_is_allowed_there(
     tests = [f"def test_{number}(): pytest.skip({why!r})" for number, why in enumerate(skipped)]
     planted = tmp_path / "test_planted.py"
     planted.write_text("\n".join(["import pytest", "def test_it(): pass", *tests]))
-    environment = {**os.environ, "CI": "true", "PYTHONPATH": str(ROOT / "scripts")}
+    environment = {**os.environ, "CI": "true", "PYTHONPATH": str(ROOT / "tools")}
     environment.pop("PRECISION_TIME_SLOW_TESTS", None)
     done = subprocess.run(
         [*unit.PYTEST, "--rootdir", tmp_path, planted],
@@ -205,7 +205,7 @@ def test_a_run_that_is_ended_leaves_nothing_running(tmp_path: Path, number: sign
     os.mkfifo(pipe)
     run = f"import sys, unit; unit.PYTEST = {[sys.executable, '-c', HELD, str(pipe)]}; unit.main(['server'])"
     with subprocess.Popen(
-        [sys.executable, "-c", run], env={**os.environ, "PYTHONPATH": "scripts"}, cwd=ROOT
+        [sys.executable, "-c", run], env={**os.environ, "PYTHONPATH": "tools"}, cwd=ROOT
     ) as process:
         with pipe.open("rb", buffering=0) as held:
             assert held.read(1) == b"."

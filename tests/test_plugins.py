@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from precision_time import __version__, predict_time
-from precision_time.errors import ConfigError
+from precision_time.errors import ConfigError, PrecisionTimeError
 from precision_time.hardware.device_table import get_device, known_device_names
 from precision_time.plugins import Plugin, check_member, forget_plugins, loaded, plugins
 from surface import MEMBERS, PROJECTS
@@ -28,12 +28,12 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     forget_plugins()
 
 
-def install(folder: Path, code: str, entry: str = "their_devices:DEVICES") -> None:
+def install(folder: Path, code: str, entry: str = "their_devices:DEVICES", group: str = "devices") -> None:
     (folder / "their_devices.py").write_text(code)
     package = folder / "their-1.0.dist-info"
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: their\nVersion: 1.0\n")
-    (package / "entry_points.txt").write_text(f"[precision_time.devices]\ntheirs = {entry}\n")
+    (package / "entry_points.txt").write_text(f"[precision_time.{group}]\ntheirs = {entry}\n")
     forget_plugins()
 
 
@@ -153,3 +153,22 @@ def test_a_member_of_another_version_is_refused() -> None:
     check_member("precision-time-server", __version__)
     with pytest.raises(ConfigError, match=f"pip install 'precision-time-server=={re.escape(__version__)}'"):
         check_member("precision-time-server", "0.0.9")
+
+
+def test_a_capture_of_a_plugin_is_asked_before_ours(installed: Path) -> None:
+    """It turns objects of its own into graphs; of others it says None, and ours says what it needs."""
+    code = """
+from precision_time.workload.resolve import load_workload
+
+class Net:
+    pass
+
+def capture(model, **options):
+    return load_workload("resnet18").graph if isinstance(model, Net) else None
+"""
+    install(installed, code, "their_devices:capture", group="captures")
+    net = import_module("their_devices").Net()
+    job = {"device": "A100-SXM4-80GB", "batch_size": 32, "precision": "bf16-mixed"}
+    assert predict_time(net, **job).params == predict_time("resnet18", **job).params
+    with pytest.raises(PrecisionTimeError):
+        predict_time(object(), **job)

@@ -23,7 +23,8 @@ from precision_time.errors import ConfigError, LayoutError, MissingExtraError
 from precision_time.executor import Executor
 from precision_time.hardware.catalog import get_cluster
 from precision_time.learn.boosting import DEFAULT_SETTINGS
-from precision_time.learn.table import JobTable, MeasuredTable
+from precision_time.learn.measured import MeasuredTable
+from precision_time.learn.table import JobTable
 from precision_time.learn.training import out_of_fold
 from precision_time.parallel.layout import Layout
 from precision_time.planning.layouts.search import search_layouts

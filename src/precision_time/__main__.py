@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 
@@ -14,6 +15,8 @@ def run() -> None:
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted.\n")
         raise SystemExit(130) from None
+    finally:
+        gc.freeze()  # no search for cycles in what is left: the process ends, a fifth of an answer sooner
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
+
+from .records import dataclass
 
 LAYOUT_CHOSEN = "default-layout"
 """Code of the remark that a layout was chosen, and which."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, Protocol, TypeVar
@@ -19,6 +19,7 @@ from uuid import uuid4
 
 from .cache import memo
 from .errors import ConfigError, PrecisionTimeError
+from .records import dataclass
 
 _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")

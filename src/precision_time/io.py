@@ -9,17 +9,18 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.resources import files
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
-from .cache import data
+from .cache import data, memo
 from .errors import ConfigError, OutputError
 
+_Read = TypeVar("_Read")
 HOME_VARIABLE = "PRECISION_TIME_HOME"
-COMPILED = "tables.json"
+COMPILED = "compiled.json"
 """The shipped TOML files once more, as JSON; written when the package is installed (`hatch_build.py`)."""
 _NOT_SOURCE = frozenset({"__pycache__"})
 MOST_INPUT_BYTES = 2**29
@@ -353,40 +354,78 @@ def _user_folder(macos: str, variable: str, usual: str) -> Path:
     return base / "precision-time"
 
 
+def once_per_file(read: Callable[..., _Read], path: Path, *more: Hashable) -> _Read:
+    """What a function reads of a user's file: again once the file was changed.
+
+    Args:
+        read: Called with the path and `more`.
+        path: The file.
+        more: What else the result depends on.
+
+    Raises:
+        OSError: If there is no such file.
+    """
+    found = path.stat()
+    result: _Read = _of_file(read, path, os.path.abspath(path), (found.st_mtime_ns, found.st_size), *more)
+    return result
+
+
+@memo(32)
+def _of_file(read: Callable[..., Any], path: Path, _place: str, _stamp: tuple[int, int], *more: Any) -> Any:
+    return read(path, *more)
+
+
+def packaged(package: str, name: str) -> Path:
+    """Path of a file that ships in a package.
+
+    >>> packaged("precision_time", "data").name
+    'data'
+    """
+    # Not importlib.resources, which takes 4 ms to import: nothing here can be read from an archive.
+    return Path(import_module(package).__path__[0], name)
+
+
 @data
 def packaged_toml(package: str, name: str) -> Mapping[str, Any]:
     """The tables of a TOML file that ships in `package`, read once; not to be changed.
 
     Parsing TOML takes twenty times as long as JSON, a tenth of a second for what one answer needs. So the
-    tables of an installed package lie in `tables.json` as well (`compiled`), each with the checksum of its
+    tables of an installed package lie in `compiled.json` as well (`compiled`), each with the checksum of its
     file, and are taken from there while it holds; without that file the TOML is read.
     """
-    content = files(package).joinpath(name).read_bytes()
-    checksum, tables = _compiled().get(f"{package}/{name}", (None, ""))
-    found: Mapping[str, Any] = json.loads(tables) if checksum == zlib.crc32(content) else _parsed(content)
+    content = packaged(package, name).read_bytes()
+    checksum, tables = _compiled().get(f"{package}/{name}", (None, None))
+    if tables is None or checksum != zlib.crc32(content):
+        return _parsed(content)
+    import msgspec  # not at the top: what builds the package has the standard library alone
+
+    found: Mapping[str, Any] = msgspec.json.decode(tables)
     return found
 
 
 @data
-def _compiled() -> Mapping[str, tuple[int, str]]:
-    """By package and name: checksum of a TOML file, and its tables as JSON."""
+def _compiled() -> Mapping[str, tuple[int, Any]]:
+    """By package and name: checksum of a TOML file, and its tables as JSON that is not read yet."""
+    import msgspec
+
     path = Path(__file__).parent / COMPILED
-    found: Mapping[str, tuple[int, str]] = json.loads(path.read_bytes()) if path.is_file() else {}
-    return found
+    if not path.is_file():
+        return {}
+    return msgspec.json.decode(path.read_bytes(), type=dict[str, tuple[int, msgspec.Raw]])
 
 
 def compiled(folder: Path) -> str:
-    """What `tables.json` has to hold for the package in `folder`: all of its TOML files that JSON can say."""
+    """What `compiled.json` has to hold for the package in `folder`: all of its TOML files that JSON can say."""
     tables = {}
     for path in sorted(folder.rglob("*.toml")):
         content = path.read_bytes()
-        package = path.parent.parent if path.parent.name == "data" else path.parent
+        package = next((each.parent for each in path.parents if each.name == "data"), path.parent)
         name = f"{'.'.join(package.relative_to(folder.parent).parts)}/{path.relative_to(package).as_posix()}"
         parsed = _parsed(content)
         text = json.dumps(parsed, ensure_ascii=False, separators=(",", ":"), default=str)
         if json.loads(text) == parsed:
-            tables[name] = (zlib.crc32(content), text)
-    return json.dumps(tables, ensure_ascii=False, indent=0) + "\n"
+            tables[name] = f"[{zlib.crc32(content)},{text}]"
+    return "{" + ",\n".join(f"{json.dumps(name)}:{table}" for name, table in tables.items()) + "}\n"
 
 
 def _parsed(content: bytes) -> dict[str, Any]:

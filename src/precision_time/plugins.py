@@ -1,4 +1,4 @@
-"""Plugins: packages that add devices, stacks, predictors, importers, trainers, commands or routes.
+"""Plugins: packages that add devices, stacks, predictors, importers, trainers, captures, commands or routes.
 
 A package declares them in its pyproject.toml:
 
@@ -27,7 +27,9 @@ from .cache import clear, data
 from .errors import ConfigError, OutputError
 from .io import cache_folder, write_atomically
 
-GROUPS = ("devices", "stacks", "predictors", "importers", "trainers", "commands", "routes")
+GROUPS = ("devices", "stacks", "predictors", "importers", "trainers", "captures", "commands", "routes")
+BUILT_IN = {"captures": {"torch": "precision_time.capture.remembered:capture_remembered"}}
+"""What ships beside the rooms, and needs packages that may be absent: found as what plugins declare is."""
 _PREFIX = "precision_time."
 _REMEMBERED = "plugins.json"
 _MOST_FOLDERS = 64
@@ -90,7 +92,7 @@ def plugins(group: str) -> Mapping[str, Plugin]:
     """
     if group not in GROUPS:
         raise ConfigError(f"{group!r} is no group of plugins. To fix: name one of {', '.join(GROUPS)}.")
-    found: dict[str, Plugin] = {}
+    found = {name: Plugin(name=name, value=value) for name, value in BUILT_IN.get(group, {}).items()}
     for name, value in sorted(_declared().get(group, ()), key=lambda entry: entry[1]):
         if name in found:
             if found[name].value != value:

@@ -63,7 +63,7 @@ def test_a_schema_takes_the_file_and_refuses_a_field_that_is_none(cli, kind: str
 def test_the_schema_of_jobs_takes_every_form_of_a_job_file() -> None:
     found = schema_of("job")
     forms = [
-        {"model": "gpt2", "num_devices": 8, "zero": 3, "steps": "1000"},
+        {"model": "gpt2", "num_devices": 8, "zero_stage": 3, "steps": "1000"},
         [{"model": "gpt2"}, {"model": "resnet50", "batch_size": 64}],
         {"model": "gpt2", "jobs": [{"gpus": 1}, {"gpus": 8}]},
         {"model": "gpt2", "version": 1, "phases": [{"steps": 10}], "run": {"mtbf": "5000h", "spot": True}},

@@ -35,7 +35,7 @@ def test_json_and_files(cli: Callable[..., Any], tmp_path: Path) -> None:
 
 def test_the_page_names_the_best_and_why(cli: Callable[..., Any], tmp_path: Path) -> None:
     picture = tmp_path / "step.svg"
-    answer = cli(*SMALL, "--top", "2", "--fix", "tp=2,4", "--fix", "zero=1", "--timeline", str(picture))
+    answer = cli(*SMALL, "--top", "2", "--fix", "tp=2,4", "--fix", "zero_stage=1", "--timeline", str(picture))
     assert answer.code == 0
     first = next(line for line in answer.out.splitlines() if line.startswith("1 "))
     assert "tp2" in first or "tp4" in first
@@ -89,12 +89,12 @@ def test_emit_prints_the_file_of_a_launcher_and_nothing_else(cli: Callable[..., 
     answer = cli("layout", *words, "--global-batch-size", "16", *fixed, "--emit", "deepspeed")
     assert answer.code == 0
     assert json.loads(answer.out)["train_micro_batch_size_per_gpu"] in (1, 2)
-    one = cli("predict", *words, "--zero", "3", "-b", "1", "--emit", "torchtitan")
+    one = cli("predict", *words, "--zero-stage", "3", "-b", "1", "--emit", "torchtitan")
     assert "--parallelism.data_parallel_shard_degree 8" in one.out
     assert "YOUR_MODULE" in one.out
     assert "none of its models" in one.out
     assert "--stack torchtitan" in one.out
-    several = cli("predict", *words, "--zero", "3", "-b", "1,2", "--emit", "torchtitan")
+    several = cli("predict", *words, "--zero-stage", "3", "-b", "1,2", "--emit", "torchtitan")
     assert several.code == 2
     assert "one layout" in several.err
     assert cli("layout", *words, "--emit", "slurm").code == 2

@@ -73,10 +73,10 @@ def test_options_become_the_fields_of_a_request(cli: Callable[..., Any], asked: 
     words = (
         "predict resnet50 --device A100-SXM4-80GB --gpus 16 --nodes 2 --node-type DGX-A100 --batch-size 32"
         " --seq-len 128 --image-size 192 --dataset imagenet --samples 1000 --epochs 90 --framework pytorch"
-        " --stack ngc-tuned --optimizer lamb --tp 2 --pp 4 --zero 1 --grad-accum 3 --checkpointing full"
-        " --cp 5 --ep 6 --expert-tp 7 --virtual-pp 8 --schedule interleaved --stage-layers 7,8x2,7"
-        " --no-sequence-parallel --context-method ulysses --shard-size 9 --no-reshard-after-forward"
-        " --offload optimizer --expert-capacity 1.25 --rank-order tp-pp-cp-dp --prefetch 2 --no-stragglers"
+        " --stack ngc-tuned --optimizer lamb --tp 2 --pp 4 --zero-stage 1 --num-microbatches 3 --checkpointing full"
+        " --cp 5 --ep 6 --etp 7 --vpp 8 --schedule interleaved --stage-layers 7,8x2,7"
+        " --no-sequence-parallel --cp-comm-type ulysses --dp-shard 9 --no-reshard-after-forward"
+        " --offload optimizer --expert-capacity-factor 1.25 --rank-order tp-pp-cp-dp --prefetch 2 --no-stragglers"
         " --input-rate 900 --coverage 0.8 --size hidden=64 --size rate=0.5 --precision tf32"
         " --intra-node pcie4 --inter-node ethernet-50g --software 2024.5 --compiler xla --channels-last"
         " --fused-optimizer --no-unpadded-sequences --real-input --scope full-step --uneven --task squad"
@@ -87,11 +87,11 @@ def test_options_become_the_fields_of_a_request(cli: Callable[..., Any], asked: 
         "model": "resnet50", "device": "A100-SXM4-80GB", "gpus": 16, "nodes": 2, "node_type": "DGX-A100",
         "batch_size": 32, "seq_len": 128, "image_size": 192, "dataset": "imagenet",
         "samples": 1000, "epochs": 90.0, "framework": "pytorch", "stack": "ngc-tuned",
-        "optimizer": "lamb", "tp": 2, "pp": 4, "zero": 1, "grad_accum": 3, "checkpointing": "full",
+        "optimizer": "lamb", "tp": 2, "pp": 4, "zero_stage": 1, "num_microbatches": 3, "checkpointing": "full",
         "input_rate": 900.0, "coverage": 0.8, "sizes": {"hidden": 64, "rate": 0.5},
-        "precision": "tf32", "cp": 5, "ep": 6, "expert_tp": 7, "virtual_pp": 8, "schedule": "interleaved",
-        "stage_layers": "7,8x2,7", "sequence_parallel": False, "context_method": "ulysses", "shard_size": 9,
-        "reshard_after_forward": False, "offload": "optimizer", "expert_capacity": 1.25,
+        "precision": "tf32", "cp": 5, "ep": 6, "etp": 7, "vpp": 8, "schedule": "interleaved",
+        "stage_layers": "7,8x2,7", "sequence_parallel": False, "cp_comm_type": "ulysses", "dp_shard": 9,
+        "reshard_after_forward": False, "offload": "optimizer", "expert_capacity_factor": 1.25,
         "rank_order": "tp-pp-cp-dp", "prefetch": 2, "stragglers": False, "intra_node": "pcie4",
         "inter_node": "ethernet-50g", "software": 2024.5, "compiler": "xla", "channels_last": True,
         "fused_optimizer": True, "unpadded_sequences": False, "real_input": True, "scope": "full-step",
@@ -235,14 +235,16 @@ def test_why_explains_its_words_and_shows_all_that_was_assumed(cli: Callable[...
 def test_options_take_several_values_and_every_combination_is_a_job(
     cli: Callable[..., Any], asked: list[Request]
 ) -> None:
-    words = "predict resnet50,vgg16 -g 8..32 -b 16..48:16 -p tf32,fp32 --zero 1,3 --stage-layers 7,8 --json"
+    words = (
+        "predict resnet50,vgg16 -g 8..32 -b 16..48:16 -p tf32,fp32 --zero-stage 1,3 --stage-layers 7,8 --json"
+    )
     answer = cli(*words.split())
     assert answer.code == 0
     assert len(asked) == 2 * 3 * 3 * 2 * 2
     assert {request.gpus for request in asked} == {8, 16, 32}
     assert {request.batch_size for request in asked} == {16.0, 32.0, 48.0}
     assert {request.layout.stage_layers for request in asked} == {"7,8"}
-    assert (asked[0].model, asked[0].precision, asked[1].layout.zero) == ("resnet50", "tf32", 3)
+    assert (asked[0].model, asked[0].precision, asked[1].layout.zero_stage) == ("resnet50", "tf32", 3)
 
 
 @pytest.mark.parametrize(

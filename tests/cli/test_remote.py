@@ -58,7 +58,7 @@ def remote(cli: Cli, url: str, monkeypatch: pytest.MonkeyPatch) -> Cli:
         "run resnet50 -d 8xA100 -b 256 --epochs 90 --json",
         "plan resnet50 --epochs 90 --deadline 24h --budget 500 --devices A100 --gpus 8",
         "plan resnet50 --epochs 90 --deadline 1m --devices A100 --gpus 4,8 --json",
-        "layout llama3-8b -d H100-SXM5-80GB -g 8 --global-batch-size 64 --fix zero=1 --top 3",
+        "layout llama3-8b -d H100-SXM5-80GB -g 8 --global-batch-size 64 --fix zero_stage=1 --top 3",
     ],
 )
 def test_a_service_prints_what_is_printed_here(cli: Cli, remote: Cli, words: str) -> None:

@@ -40,7 +40,6 @@ COMMANDS = [
     ("campaign", "run", "plan.yaml"),
     ("train", "--measurements", "runs.csv", "--out", "folder"),
     ("kubernetes", "annotate", "pod.yaml"),
-    ("measure-risk", "--plan", "plan.toml"),
 ]
 
 

@@ -48,7 +48,7 @@ def test_megatron_of_2021_runs_by_its_published_script(imported_row, model, degr
     )
     layout = found.layout
     assert layout is not None and layout.global_batch_size == total
-    assert (layout.micro_batch_size, layout.virtual_pp) == (micro, chunks)
+    assert (layout.micro_batch_size, layout.vpp) == (micro, chunks)
     assert (layout.schedule is PipelineSchedule.INTERLEAVED) is (chunks > 1)
     assert layout.checkpointing is Checkpointing.FULL
     assert any("run_table_1.sh" in text for text in found.assumptions)
@@ -69,7 +69,7 @@ def test_experts_keep_their_own_tensor_degree(imported_row):
     )
     layout = found.layout
     assert layout is not None
-    assert (layout.ep, layout.expert_tp, layout.expert_data_ranks) == (64, 1, 2)
+    assert (layout.ep, layout.etp, layout.expert_data_ranks) == (64, 1, 2)
     assert sum(layout.stage_layers) == 61 and len(layout.stage_layers) == layout.pp
     assert found.precision_variant == "blockwise+bf16-reduce"
 
@@ -129,7 +129,7 @@ def test_step_time_from_a_stated_flop_rate(imported_row):
     expected = 6 * length * (6 * weights + 12 * layers * queries * length) / 120e12
     assert found.step_time_s == pytest.approx(expected, rel=0.02)
     assert found.quality is Quality.SUSPECT and found.weight == 0.5
-    assert found.layout is not None and found.layout.shard_size == 256
+    assert found.layout is not None and found.layout.dp_shard == 256
 
 
 def test_flop_rate_makes_no_step_time_for_other_sources(imported_row):

@@ -43,7 +43,7 @@ def test_batches_multiply_to_the_global_batch_and_degrees_to_the_devices(measure
 
 def test_single_device_image_row(find: Find):
     row = find(source="timm")
-    assert (row.num_devices, row.micro_batch_size, row.num_micro_batches) == (1, 384, 1)
+    assert (row.num_devices, row.micro_batch_size, row.num_microbatches) == (1, 384, 1)
     assert row.measured_step_time_s == pytest.approx(384 / row.throughput, rel=0.01)
     assert row.scope is TimingScope.FULL_STEP and row.quality is Quality.FINE and row.weight == 1.0
 
@@ -62,14 +62,14 @@ def test_transformer_xl_counts_target_tokens_only(find: Find):
 
 def test_accumulated_step_is_one_optimizer_step(find: Find):
     row = find(source="nvidia-dle", model="bert-large")
-    assert (row.micro_batch_size, row.num_micro_batches, row.global_batch_size) == (16, 256, 4096)
+    assert (row.micro_batch_size, row.num_microbatches, row.global_batch_size) == (16, 256, 4096)
     assert row.measured_step_time_s == pytest.approx(4096 / 110, rel=0.01)
     assert row.stack.unpadded_sequences  # LDDL: sequences come sorted into bins by length
 
 
 def test_ragged_last_micro_batch_is_averaged(find: Find):
     row = find(source="mosaic-llm-foundry")
-    assert row.layout.dp == 8 and row.num_micro_batches == 22
+    assert row.layout.dp == 8 and row.num_microbatches == 22
     assert row.micro_batch_size == pytest.approx(2048 / 8 / 22)
     assert row.quality is Quality.FINE
     assert any("last micro batch" in text for text in row.assumptions)
@@ -84,7 +84,7 @@ def test_fsdp_precision_and_sharding(find: Find):
 def test_micro_batch_is_per_replica_under_model_parallelism(find: Find):
     row = find(source="vtrain")
     assert (row.layout.dp, row.layout.tp, row.layout.pp) == (1, 2, 4)
-    assert (row.micro_batch_size, row.num_micro_batches) == (1, 8)
+    assert (row.micro_batch_size, row.num_microbatches) == (1, 8)
     assert row.layout.checkpointing is Checkpointing.FULL
 
 
@@ -112,7 +112,7 @@ def test_pod_counted_as_one_node_gets_its_hosts(find: Find):
 def test_degrees_follow_from_accumulation_where_not_stated(find: Find):
     row = find(model="gpt3-175b")
     # 1536 sequences in 384 micro batches: 4 per forward pass on 256 devices.
-    assert (row.layout.dp, row.micro_batch_size, row.num_micro_batches) == (4, 1, 384)
+    assert (row.layout.dp, row.micro_batch_size, row.num_microbatches) == (4, 1, 384)
     assert row.layout.tp * row.layout.pp == 64
     assert any("degrees not stated" in text for text in row.assumptions)
 
@@ -120,7 +120,7 @@ def test_degrees_follow_from_accumulation_where_not_stated(find: Find):
 def test_unstated_context_parallelism_fills_the_devices(find: Find):
     row = find(model="llama2-70b-lora")
     # 8 sequences in 2 micro batches feed 4 of the 8 devices, so two share a sequence.
-    assert (row.layout.dp, row.layout.cp, row.num_micro_batches) == (4, 2, 2)
+    assert (row.layout.dp, row.layout.cp, row.num_microbatches) == (4, 2, 2)
 
 
 @pytest.mark.parametrize(("nodes", "training", "sharing"), [(7, 56, 1), (84, 672, 8)])
@@ -140,7 +140,7 @@ def test_stated_degrees_that_do_not_fit_make_the_row_suspect(find: Find):
 def test_nvfp4_is_read_from_the_detail(find: Find):
     row = find(source="nemo-megatron-bridge")
     assert row.precision == "nvfp4-mixed"
-    assert (row.layout.virtual_pp, row.num_micro_batches, row.layout.zero_stage) == (4, 192, 1)
+    assert (row.layout.vpp, row.num_microbatches, row.layout.zero_stage) == (4, 192, 1)
     assert row.layout.sequence_parallel
 
 
@@ -182,7 +182,7 @@ def test_data_parallel_engine(find: Find, source, engine):
 def test_model_parallelism_is_split_as_megatron_does(find: Find):
     row = find(source="megatron-lm")
     assert (row.layout.dp, row.layout.tp, row.layout.pp) == (32, 8, 4)
-    assert row.micro_batch_size * row.num_micro_batches * 32 == 1792
+    assert row.micro_batch_size * row.num_microbatches * 32 == 1792
 
 
 def test_a_model_too_big_for_one_device_is_spread_where_no_degrees_are_stated(find: Find):
@@ -277,7 +277,7 @@ def test_contradicting_step_time_and_throughput_make_a_row_suspect(write_csv, mi
 def test_batches_complete_each_other(write_csv, minimal, micro, accumulation, total, expected):
     cells = {**minimal, "batch_per_device": micro, "grad_accum": accumulation, "global_batch": total}
     row = only(write_csv(cells))
-    assert (row.micro_batch_size, row.num_micro_batches) == expected
+    assert (row.micro_batch_size, row.num_microbatches) == expected
     assert row.global_batch_size == expected[0] * expected[1] * 8
 
 

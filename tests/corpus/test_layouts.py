@@ -46,7 +46,7 @@ def layout_of(write_csv, minimal):
 def test_replicas_of_a_sharded_model_are_no_context_parallelism(layout_of):
     stated = '{"tp":1,"pp":1,"fsdp":true,"fsdp_degree":128,"dp":8}'
     found, layout = layout_of(devices=1024, parallelism=stated, batch_per_device=2, global_batch=2048)
-    assert (layout.dp, layout.cp, layout.zero_stage, layout.shard_size) == (1024, 1, 3, 128)
+    assert (layout.dp, layout.cp, layout.zero_stage, layout.dp_shard) == (1024, 1, 3, 128)
     assert found.quality is Quality.FINE
 
 
@@ -68,7 +68,7 @@ def test_devices_that_no_degree_explains_are_replicas_and_doubtful(layout_of):
 )
 def test_local_batch_of_a_pipeline_is_split(layout_of, cells, batches):
     _, layout = layout_of(devices=32, parallelism='{"dp":4,"tp":2,"pp":4}', **cells)
-    assert (layout.num_micro_batches, layout.micro_batch_size) == batches
+    assert (layout.num_microbatches, layout.micro_batch_size) == batches
 
 
 def test_stated_schedules_are_read(layout_of):
@@ -80,7 +80,7 @@ def test_stated_schedules_are_read(layout_of):
     for chunks in ('"virtual_pp":2,"schedule":"1f1b"', '"schedule":"Interleaved 1F1B"'):
         stated = f'{{"dp":1,"tp":1,"pp":8,{chunks}}}'
         _, layout = layout_of(devices=8, parallelism=stated, batch_per_device=1, global_batch=64)
-        assert (layout.schedule, layout.virtual_pp) == (PipelineSchedule.INTERLEAVED, 2)
+        assert (layout.schedule, layout.vpp) == (PipelineSchedule.INTERLEAVED, 2)
 
 
 def test_cores_of_a_chip_are_devices_where_the_framework_sees_them(layout_of):
@@ -95,4 +95,4 @@ def test_layers_on_several_devices_are_no_pipeline(layout_of):
     stated = '{"dp":1,"device_map_layers":2}'
     cells = {"model": "qwen2.5-7b-lora", "batch_per_device": 4, "global_batch": 4}
     _, layout = layout_of(devices=2, parallelism=stated, **cells)
-    assert (layout.dp, layout.tp, layout.pp, layout.num_micro_batches) == (1, 1, 2, 1)
+    assert (layout.dp, layout.tp, layout.pp, layout.num_microbatches) == (1, 1, 2, 1)

@@ -8,7 +8,7 @@ def test_the_counted_table_is_up_to_date() -> None:
     rows = counting.rows_of(item for item in load_corpus() if item.usable)
     assert len(rows) > 30_000
     text = counting.text_of(counting.tables_of(rows))
-    assert counting.COUNTED.read_text(encoding="utf-8") == text, "To fix: python scripts/practice.py"
+    assert counting.COUNTED.read_text(encoding="utf-8") == text, "To fix: python data/practice.py"
 
 
 def test_one_publisher_has_one_vote_in_every_class() -> None:

@@ -24,18 +24,18 @@ from precision_time.errors import CorpusError
 from precision_time.parallel.layout import Layout
 
 STORED_WITHOUT = {
-    **dict.fromkeys(("dp", "tp", "pp", "cp", "ep", "virtual_pp", "num_micro_batches", "prefetch"), 1),
-    **dict.fromkeys(("zero_stage", "shard_size"), 0),
+    **dict.fromkeys(("dp", "tp", "pp", "cp", "ep", "vpp", "num_microbatches", "prefetch"), 1),
+    **dict.fromkeys(("zero_stage", "dp_shard"), 0),
     **dict.fromkeys(("checkpointing", "offload"), "none"),
     "sequence_parallel": False,
     "bucket_bytes": 25 * 2**20,
     "data_parallel_engine": "ddp",
-    "expert_tp": None,
+    "etp": None,
     "reshard_after_forward": True,
     "schedule": "1f1b",
     "stage_layers": (),
-    "context_method": "ring",
-    "expert_capacity": 0.0,
+    "cp_comm_type": "ring",
+    "expert_capacity_factor": 0.0,
     "expert_nodes": 0,
     "expert_overlap": False,
     "checkpointed_share": 1.0,

@@ -15,7 +15,7 @@ from precision_time.cost.overlap import gradient_schedule
 from precision_time.cost.stacks import Stack
 from precision_time.cost.traffic import TransformerTraffic, traffic_of
 from precision_time.hardware.device import Cluster, Device, Link
-from precision_time.parallel.layout import Checkpointing, ContextMethod, Layout
+from precision_time.parallel.layout import Checkpointing, CpCommType, Layout
 from precision_time.precision.policy import DType, PrecisionPolicy
 from precision_time.workload.graph import Node, OpClass, OpGraph
 
@@ -72,7 +72,7 @@ def part_of(layout, share=1.0):
 
 def axes_of(layout, cluster=None, *, times=None, policy=BF16, parts=None, **options):
     context = StepContext(
-        rounds=layout.num_micro_batches,
+        rounds=layout.num_microbatches,
         layout=layout,
         cluster=cluster or cluster_of(layout.world_size),
         policy=policy,
@@ -98,10 +98,10 @@ def test_one_device_communicates_nothing():
 LAYOUTS = [
     Layout(dp=64),
     Layout(dp=64, zero_stage=1),
-    Layout(dp=64, zero_stage=2, num_micro_batches=4),
+    Layout(dp=64, zero_stage=2, num_microbatches=4),
     Layout(dp=64, zero_stage=3),
     Layout(dp=8, tp=8, sequence_parallel=True),
-    Layout(dp=8, tp=2, pp=4, num_micro_batches=8, checkpointing=Checkpointing.FULL),
+    Layout(dp=8, tp=2, pp=4, num_microbatches=8, checkpointing=Checkpointing.FULL),
     Layout(dp=16, cp=4),
     Layout(dp=64, ep=8),
     Layout(dp=64, data_parallel_engine="parameter-server"),
@@ -122,7 +122,7 @@ def test_a_faster_link_never_makes_any_term_longer(layout, factor, network):
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_exposed_lies_between_what_cannot_hide_and_the_link(layout):
     terms = terms_of(layout)
-    computed = 0.3 * layout.num_micro_batches * 2
+    computed = 0.3 * layout.num_microbatches * 2
     for name in LINK_TERMS:
         link, exposed = terms[name], terms[name.replace("link", "exposed")]
         assert max(0.0, link - computed) - 1e-12 <= exposed <= link * (1 + 1e-9)
@@ -166,7 +166,7 @@ def test_gradients_are_scattered_once_a_step_or_in_every_micro_batch(unit_links,
     """DeepSpeed and Megatron: stage 1 reduces after the last micro batch, stages 2 and 3 after each."""
 
     def sent(count):
-        return volume_bytes(Layout(dp=64, zero_stage=zero_stage, num_micro_batches=count), "data", unit_links)
+        return volume_bytes(Layout(dp=64, zero_stage=zero_stage, num_microbatches=count), "data", unit_links)
 
     weights = gradients = 63 / 64 * PARAMS * 2.0 / 1e6
     gathered = 2 * rounds if zero_stage == 3 else 1
@@ -191,18 +191,18 @@ def test_context_expert_and_pipeline_volumes(unit_links):
     assert ring == pytest.approx(3 * 7 / 8 * kv * LAYERS)
     experts = volume_bytes(Layout(dp=8, ep=8), "expert", unit_links) * 1e6
     assert experts == pytest.approx(4 * 7 / 8 * routed * LAYERS)
-    stages = volume_bytes(Layout(pp=8, num_micro_batches=16), "pipeline", unit_links) * 1e6
+    stages = volume_bytes(Layout(pp=8, num_microbatches=16), "pipeline", unit_links) * 1e6
     assert stages == pytest.approx(2 * 16 * boundary)
 
 
 def test_experts_hide_behind_another_micro_batch_and_send_once_per_node():
-    plain = Layout(dp=64, ep=64, num_micro_batches=8)
+    plain = Layout(dp=64, ep=64, num_microbatches=8)
     seconds = {
         name: terms_of(replace(plain, **changes), times=times_of(3.0))
         for name, changes in {
             "plain": {},
             "overlap": {"expert_overlap": True},
-            "alone": {"expert_overlap": True, "num_micro_batches": 1},
+            "alone": {"expert_overlap": True, "num_microbatches": 1},
             "nodes": {"expert_nodes": 4},
             "one node": {"expert_nodes": 1},
         }.items()
@@ -221,12 +221,12 @@ def test_experts_hide_behind_another_micro_batch_and_send_once_per_node():
 
 
 def test_micro_batches_pay_again_only_where_they_must():
-    one, four = Layout(dp=64), Layout(dp=64, num_micro_batches=4)
+    one, four = Layout(dp=64), Layout(dp=64, num_microbatches=4)
     assert terms_of(four)["data_link_s"] == terms_of(one)["data_link_s"]
     for layout in (Layout(tp=8, dp=8), Layout(dp=64, zero_stage=3), Layout(dp=64, ep=8)):
         axis = "tensor" if layout.tp > 1 else "expert" if layout.ep > 1 else "data"
         once = terms_of(layout)[f"{axis}_link_s"]
-        assert terms_of(replace(layout, num_micro_batches=4))[f"{axis}_link_s"] == pytest.approx(4 * once)
+        assert terms_of(replace(layout, num_microbatches=4))[f"{axis}_link_s"] == pytest.approx(4 * once)
 
 
 def test_a_longer_backward_pass_hides_more():
@@ -261,7 +261,7 @@ def test_experts_average_over_their_own_ranks(unit_links):
 
 def test_hybrid_sharding_gathers_among_neighbors_and_reduces_shards_between_them(unit_links):
     held = PARAMS * 2.0
-    sent = volume_bytes(Layout(dp=64, zero_stage=3, shard_size=8), "data", unit_links) * 1e6
+    sent = volume_bytes(Layout(dp=64, zero_stage=3, dp_shard=8), "data", unit_links) * 1e6
     assert sent == pytest.approx(3 * 7 / 8 * held + 2 * 7 / 8 * held / 8)
 
 
@@ -275,7 +275,7 @@ def test_kept_parameters_are_gathered_once_and_prefetch_hides():
 
 def test_what_the_software_does_not_overlap_is_exposed():
     layout = Layout(dp=64)
-    plain, after = (terms_of(layout, stack=Stack(overlap_gradients=overlap)) for overlap in (True, False))
+    plain, after = (terms_of(layout, stack=Stack(overlap_grad_reduce=overlap)) for overlap in (True, False))
     assert after["data_exposed_s"] == after["data_link_s"] > plain["data_exposed_s"]
     tensor = Layout(dp=8, tp=8)
     cut, whole = (terms_of(tensor, stack=Stack(overlap_tensor=hidden)) for hidden in (True, False))
@@ -285,8 +285,7 @@ def test_what_the_software_does_not_overlap_is_exposed():
 def test_interleaved_chunks_hide_more_of_the_gradient_exchange():
     slow = cluster_of(64, network_bytes_per_s=2e9)
     shown = [
-        terms_of(Layout(dp=8, pp=8, virtual_pp=v, num_micro_batches=8), slow)["data_exposed_s"]
-        for v in (1, 2, 4)
+        terms_of(Layout(dp=8, pp=8, vpp=v, num_microbatches=8), slow)["data_exposed_s"] for v in (1, 2, 4)
     ]
     assert shown[0] > shown[1] > shown[2] > 0.0
     assert shown[1] >= shown[0] / 2 * (1 - 1e-9)
@@ -294,9 +293,9 @@ def test_interleaved_chunks_hide_more_of_the_gradient_exchange():
 
 def test_every_way_to_share_a_context_sends_keys_and_values(unit_links):
     kv, boundary = 2.0 * TRAFFIC.kv_elems, 2.0 * TRAFFIC.boundary_elems
-    gathered = volume_bytes(Layout(cp=8, context_method=ContextMethod.ALL_GATHER), "context", unit_links)
+    gathered = volume_bytes(Layout(cp=8, cp_comm_type=CpCommType.ALL_GATHER), "context", unit_links)
     assert gathered * 1e6 == pytest.approx(3 * 7 / 8 * kv * LAYERS)
-    swapped = volume_bytes(Layout(cp=8, context_method=ContextMethod.ULYSSES), "context", unit_links)
+    swapped = volume_bytes(Layout(cp=8, cp_comm_type=CpCommType.ULYSSES), "context", unit_links)
     assert swapped * 1e6 == pytest.approx(2 * 7 / 8 * (2 * boundary + kv) / 8 * LAYERS)
 
 

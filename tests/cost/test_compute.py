@@ -182,7 +182,7 @@ def test_experts_take_the_tokens_of_all_their_ranks():
     assert shared.step.m[expert] == pytest.approx(alone.step.m[expert] * 8)
     assert shared.step.flops == pytest.approx(alone.step.flops)
     assert shared.step.bytes_fixed[expert] == pytest.approx(alone.step.bytes_fixed[expert] / 8)
-    _, padded = costs_of(mixtral(layout=Layout(dp=8, ep=8, expert_capacity=1.5)))
+    _, padded = costs_of(mixtral(layout=Layout(dp=8, ep=8, expert_capacity_factor=1.5)))
     assert padded.step.flops[expert] == pytest.approx(1.5 * alone.step.flops[expert])
 
 
@@ -196,7 +196,7 @@ def test_attention_without_a_fused_kernel_moves_its_scores():
 
 def test_micro_batches_repeat_the_pass():
     _, once = costs_of(group_of())
-    _, four = costs_of(group_of(layout=Layout(num_micro_batches=4)))
+    _, four = costs_of(group_of(layout=Layout(num_microbatches=4)))
     for name, values in once.terms.items():
         assert four.terms[name] == pytest.approx(4 * values)
     assert four.forward_s == pytest.approx(once.forward_s)

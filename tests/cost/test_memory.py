@@ -59,8 +59,8 @@ def states(*given, **named):
 
 @pytest.fixture(scope="module")
 def published() -> ModuleType:
-    """`scripts/memory_accuracy.py` as a module."""
-    spec = importlib.util.spec_from_file_location("memory_accuracy", ROOT / "scripts" / "memory_accuracy.py")
+    """`data/memory_accuracy.py` as a module."""
+    spec = importlib.util.spec_from_file_location("memory_accuracy", ROOT / "data" / "memory_accuracy.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -92,7 +92,7 @@ def test_fsdp_holds_one_shard_of_sixteen_bytes_whatever_it_gathers_in():
 
 def test_a_smaller_shard_group_holds_more_but_no_more_than_a_replica():
     whole, halves, none = (
-        states(Layout(dp=8, zero_stage=3, shard_size=size)) for size in (8, 4, 1)
+        states(Layout(dp=8, zero_stage=3, dp_shard=size)) for size in (8, 4, 1)
     )  # fmt: skip
     assert halves == pytest.approx(2 * whole)
     assert none == pytest.approx(8 * whole)
@@ -123,38 +123,38 @@ def test_activations_of_a_layer_are_those_of_korthikanti(layers, hidden, heads, 
 
 
 @pytest.mark.parametrize(
-    ("schedule", "virtual_pp", "first", "last"),
+    ("schedule", "vpp", "first", "last"),
     [("gpipe", 1, 16, 16), ("1f1b", 1, 4, 1), ("zero-bubble", 1, 4, 4), ("interleaved", 2, 5.5, 2.5)],
 )
-def test_micro_batches_in_flight(schedule, virtual_pp, first, last):
+def test_micro_batches_in_flight(schedule, vpp, first, last):
     # Korthikanti et al.: p (1 + (p - 1) / (p v)) on the first stage of the interleaved schedule.
-    layout = Layout(pp=4, schedule=PipelineSchedule(schedule), virtual_pp=virtual_pp, num_micro_batches=16)
+    layout = Layout(pp=4, schedule=PipelineSchedule(schedule), vpp=vpp, num_microbatches=16)
     assert micro_batches_in_flight(0, layout) == pytest.approx(first)
     assert micro_batches_in_flight(3, layout) == pytest.approx(last)
 
 
 def test_the_first_stage_keeps_most_and_the_last_has_the_logits():
-    by_stage = memory_by_stage(group(Layout(pp=4, num_micro_batches=8)))
+    by_stage = memory_by_stage(group(Layout(pp=4, num_microbatches=8)))
     kept = [float(np.max(stage["activations"])) for stage in by_stage]
     logits = [float(np.max(stage["logits"])) for stage in by_stage]
     assert len(by_stage) == 4
     assert kept == sorted(kept, reverse=True)
     assert logits[:3] == [0.0, 0.0, 0.0] and logits[3] > 0
     fullest = max(float(np.max(total_bytes(stage))) for stage in by_stage)
-    assert float(np.max(total_bytes(memory_of(group(Layout(pp=4, num_micro_batches=8)))))) == fullest
+    assert float(np.max(total_bytes(memory_of(group(Layout(pp=4, num_microbatches=8)))))) == fullest
 
 
 def test_stage_parameters_add_up_to_the_model():
     plain = load_workload("llama3.1-8b", seq_len=2048).graph
     stages = memory_by_stage(
-        group(Layout(pp=4, num_micro_batches=4), model="llama3.1-8b", sizes=None)
+        group(Layout(pp=4, num_microbatches=4), model="llama3.1-8b", sizes=None)
     )  # fmt: skip
     assert sum(stage["parameters"] for stage in stages) == pytest.approx(2 * plain.params)
 
 
 def test_a_tied_head_on_a_stage_of_its_own_has_its_own_table():
     graph = load_workload("gpt-x", sizes=GPT, seq_len=2048).graph
-    stages = memory_by_stage(group(Layout(pp=2, num_micro_batches=2)))
+    stages = memory_by_stage(group(Layout(pp=2, num_microbatches=2)))
     table = GPT["vocab"] * GPT["hidden"]
     assert sum(stage["parameters"] for stage in stages) == pytest.approx(2 * (graph.params + table))
 
@@ -321,7 +321,7 @@ def test_more_sharding_and_smaller_batches_never_need_more(dp, tp, stage, batch,
 
 @given(mode=st.sampled_from(list(Checkpointing)), pp=st.sampled_from([1, 2, 4]), split=st.booleans())
 def test_checkpointing_keeps_less_the_more_it_recomputes(mode, pp, split):
-    layout = Layout(tp=2, pp=pp, sequence_parallel=split, num_micro_batches=8, checkpointing=mode)
+    layout = Layout(tp=2, pp=pp, sequence_parallel=split, num_microbatches=8, checkpointing=mode)
     kept = terms(layout)["activations"]
     assert kept <= terms(replace(layout, checkpointing=Checkpointing.NONE))["activations"]
     assert kept >= terms(replace(layout, checkpointing=Checkpointing.FULL))["activations"]
@@ -338,7 +338,7 @@ def test_checkpointing_part_of_the_layers_lies_between():
 
 def test_many_batches_at_once_are_each_their_own():
     batches = [1.0, 2.0, 64.0]
-    layout = Layout(pp=4, num_micro_batches=8, checkpointing=Checkpointing.FULL)
+    layout = Layout(pp=4, num_microbatches=8, checkpointing=Checkpointing.FULL)
     together = total_bytes(memory_of(group(layout, batches=batches)))
     apart = [
         float(np.max(total_bytes(memory_of(group(replace(layout, micro_batch_size=size))))))
@@ -411,7 +411,7 @@ def test_named_operators_that_run_again_are_not_kept():
 
 def test_a_stage_of_dense_layers_holds_no_experts():
     # DeepSeek-V3: 3 dense layers before 58 with experts. Sixteen stages of 4: the first has one expert layer.
-    layout = Layout(pp=16, ep=8, dp=8, num_micro_batches=16, stage_layers=(4, *[4] * 14, 1))
+    layout = Layout(pp=16, ep=8, dp=8, num_microbatches=16, stage_layers=(4, *[4] * 14, 1))
     stages = memory_by_stage(group(layout, model="deepseek-v3", sizes=None, seq_len=4096))
     experts = [stage["expert_parameters"] for stage in stages]
     assert experts[1] == pytest.approx(4 * experts[0])
@@ -424,7 +424,7 @@ def test_deepspeed_keeps_what_a_stage_sent():
             float(np.max(stage["activations"]))
             for stage in memory_by_stage(
                 group(
-                    Layout(pp=4, num_micro_batches=8, checkpointing=Checkpointing.FULL),
+                    Layout(pp=4, num_microbatches=8, checkpointing=Checkpointing.FULL),
                     stack=replace(get_stack_profile(name).stack(framework_year=2023.6), fused_attention=True),
                 )
             )
@@ -503,7 +503,7 @@ def test_tensor_parallelism_splits_between_column_and_row_parallel_products():
 def test_many_layouts_in_one_call_need_what_each_needs_alone(model):
     layouts = [
         Layout(
-            dp=8 // (pp * tp), pp=pp, tp=tp, zero_stage=zero, micro_batch_size=batch, num_micro_batches=4,
+            dp=8 // (pp * tp), pp=pp, tp=tp, zero_stage=zero, micro_batch_size=batch, num_microbatches=4,
             checkpointing=mode, checkpointed_share=share, recomputed=named, sequence_parallel=tp > 1,
         )
         for pp, tp in ((1, 1), (2, 2), (4, 1))

@@ -25,7 +25,7 @@ ASKED = {
 @pytest.fixture(params=ASKED.values(), ids=ASKED)
 def job(request: pytest.FixtureRequest) -> Job:
     """Under plain data parallelism."""
-    found = Request.of({**request.param, "batch_size": 1, "zero": 0}).resolve()
+    found = Request.of({**request.param, "batch_size": 1, "zero_stage": 0}).resolve()
     return replace(found, layout=Layout(dp=found.cluster.num_devices))
 
 
@@ -61,12 +61,12 @@ def test_frames_are_pruned_together_as_alone(job: Job) -> None:
 
 def test_memory_follows_the_number_of_micro_batches() -> None:
     found = Request.of(
-        {**ASKED["dense"], "model": "llama3-8b", "pp": 8, "batch_size": 2, "grad_accum": 16}
+        {**ASKED["dense"], "model": "llama3-8b", "pp": 8, "batch_size": 2, "num_microbatches": 16}
     ).resolve()
     counts = (1, 2, 5, 8, 16)
     needed = needed_bytes(Jobs.at(found, [2.0] * len(counts), counts))
     alone = [
-        needed_bytes(Jobs.at(replace(found, layout=replace(found.layout, num_micro_batches=count))))[0]
+        needed_bytes(Jobs.at(replace(found, layout=replace(found.layout, num_microbatches=count))))[0]
         for count in counts
     ]
     assert needed == pytest.approx(alone, rel=1e-12)

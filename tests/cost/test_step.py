@@ -81,7 +81,7 @@ jobs = st.fixed_dictionaries(
         "policy": st.sampled_from(POLICIES),
         "gpus": st.sampled_from([1, 2, 8, 16, 64]),
         "batch": st.sampled_from([1, 8, 64]),
-        "num_micro_batches": st.sampled_from([1, 4]),
+        "num_microbatches": st.sampled_from([1, 4]),
         "zero_stage": st.sampled_from([0, 1, 3]),
         "checkpointing": st.sampled_from(list(Checkpointing)),
     }
@@ -122,7 +122,7 @@ def test_exposed_seconds_of_an_axis_are_at_most_its_link_seconds(asked):
 
 
 def test_only_the_axes_in_use_send():
-    sent = priced(job_of("gpt2", gpus=8, tp=2, pp=2, num_micro_batches=4)).link_seconds
+    sent = priced(job_of("gpt2", gpus=8, tp=2, pp=2, num_microbatches=4)).link_seconds
     assert {axis for axis, seconds in sent.items() if seconds[0] > 0.0} == {"data", "tensor", "pipeline"}
 
 
@@ -208,7 +208,7 @@ def test_tokens_need_no_decoder():
 
 
 def test_accumulation_repeats_compute_but_not_the_update():
-    once, four = terms_of(job_of()), terms_of(job_of(num_micro_batches=4))
+    once, four = terms_of(job_of()), terms_of(job_of(num_microbatches=4))
     for name in COMPUTE_TERMS:
         assert four[name] == pytest.approx(4 * once[name])
     for name in OPTIMIZER_TERMS:
@@ -264,7 +264,7 @@ def test_more_nodes_expose_more_than_one():
 def test_tensor_parallelism_has_terms_of_its_own():
     terms = terms_of(job_of("gpt2", gpus=8, batch=8, tp=4))
     assert terms["tensor_exposed_s"] > 0.0
-    terms = terms_of(job_of("gpt2", gpus=8, batch=8, pp=4, num_micro_batches=8))
+    terms = terms_of(job_of("gpt2", gpus=8, batch=8, pp=4, num_microbatches=8))
     assert terms["pipeline_bubble_s"] > 0.0
 
 
@@ -313,7 +313,7 @@ def test_other_jobs_do_not_share_a_group():
         replace(job, scope=TimingScope.NO_OPTIMIZER),
         replace(job, precision=get_policy("fp32")),
         replace(job, stack=replace(job.stack, compiler="inductor")),
-        replace(job, layout=replace(job.layout, num_micro_batches=2)),
+        replace(job, layout=replace(job.layout, num_microbatches=2)),
     ]
     assert len({group_key(item) for item in (job, *others)}) == len(others) + 1
 
@@ -325,7 +325,7 @@ def test_a_layout_must_fill_the_cluster():
 
 def test_the_fullest_stage_sets_the_pace_wherever_it_stands_between_the_ends():
     second, third, even = (
-        terms_of(job_of("gpt2", gpus=4, pp=4, num_micro_batches=8, stage_layers=layers))
+        terms_of(job_of("gpt2", gpus=4, pp=4, num_microbatches=8, stage_layers=layers))
         for layers in ((1, 9, 1, 1), (1, 1, 9, 1), (3, 3, 3, 3))
     )
     assert second["gemm_s"] == third["gemm_s"]

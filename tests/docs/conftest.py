@@ -13,8 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="session")
 def update_docs() -> ModuleType:
-    """`scripts/update_docs.py` as a module."""
-    spec = importlib.util.spec_from_file_location("update_docs", ROOT / "scripts" / "update_docs.py")
+    """`tools/update_docs.py` as a module."""
+    spec = importlib.util.spec_from_file_location("update_docs", ROOT / "tools" / "update_docs.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

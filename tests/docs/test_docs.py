@@ -78,7 +78,7 @@ def test_pages_that_code_names_exist() -> None:
     named = re.compile(rf"(?<![\w/.@:-])docs/{folder}[\w*-]+\.(?:md|svg|png)")
     missing = [
         f"{path.relative_to(ROOT)}: {name}"
-        for top in ("src", "scripts", "benchmarks", "tests", "packages")
+        for top in ("src", "data", "tools", "benchmarks", "tests", "packages")
         for path in sorted((ROOT / top).rglob("*.py"))
         for name in named.findall(path.read_text(encoding="utf-8"))
         if not list(ROOT.glob(name))
@@ -181,7 +181,7 @@ def test_only_our_own_commands_run(update_docs: ModuleType) -> None:
 @pytest.mark.slow
 def test_the_demo_shows_every_job() -> None:
     done = subprocess.run(
-        [sys.executable, "scripts/demo.py"], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "tools/demo.py"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     for model in ("resnet50", "bert-large", "llama3-8b"):
         assert f"$ precision-time predict {model}" in done.stdout

@@ -37,12 +37,12 @@ def _script(path: Path) -> ModuleType:
 
 @pytest.fixture(scope="module")
 def peers() -> ModuleType:
-    return _script(ROOT / "scripts" / "peers.py")
+    return _script(ROOT / "packages" / "papers" / "studies" / "peers.py")
 
 
 @pytest.fixture(scope="module")
 def scale() -> ModuleType:
-    return _script(ROOT / "scripts" / "scale.py")
+    return _script(ROOT / "packages" / "papers" / "studies" / "scale.py")
 
 
 def _year(entry: dict[str, Any]) -> float:
@@ -134,7 +134,7 @@ def test_page_on_peers_holds_every_job_and_quoted_figure() -> None:
 
 @pytest.mark.parametrize("name", JOBS)
 def test_page_on_peers_states_the_cost_model_of_today(name: str, peers: ModuleType) -> None:
-    """To fix: python scripts/peers.py."""
+    """To fix: python packages/papers/studies/peers.py."""
     entry = JOBS[name]
     job = peers.job_of_entry(entry, _year(entry))
     measured_s = peers.seconds_per_step(entry, "measured", job)
@@ -209,7 +209,10 @@ def test_page_on_scale_covers_every_size_and_marks_what_nobody_measured(scale: M
 
 def test_pages_read_what_was_priced_before(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The pages of large models and of peers share the module."""
-    script, rows = _script(ROOT / "scripts" / "held_out_sources.py"), load_corpus()[::1500]
+    script, rows = (
+        _script(ROOT / "packages" / "papers" / "studies" / "held_out_sources.py"),
+        load_corpus()[::1500],
+    )
     monkeypatch.setenv("PRECISION_TIME_HOME", str(tmp_path))
     monkeypatch.setattr(script, "load_corpus", lambda: rows)
     priced = script.corpus_table()

@@ -1,4 +1,4 @@
-"""What new users try works as the page says: every line of `scripts/tasks.toml` is run."""
+"""What new users try works as the page says: every line of `tools/tasks.toml` is run."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TASKS = tomllib.loads((ROOT / "scripts" / "tasks.toml").read_text(encoding="utf-8"))["task"]
+TASKS = tomllib.loads((ROOT / "tools" / "tasks.toml").read_text(encoding="utf-8"))["task"]
 MOST_FRICTION, MOST_DETOURS = 2, 5
 OPEN: set[int] = set()
 """Tasks that are hard still."""
 RUN_ELSEWHERE = {
     21: pytest.mark.nightly(
-        covered_by="tests/workload/test_capture_sources.py::test_exported_program_equals_the_module"
+        covered_by="tests/capture/test_capture_sources.py::test_exported_program_equals_the_module"
     ),
     51: pytest.mark.nightly(covered_by="tests/docs/test_docs.py::test_generated_blocks_are_up_to_date"),
 }
@@ -32,7 +32,7 @@ RUN_ELSEWHERE = {
     ],
 )
 def test_a_task_does_what_the_page_says(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
     tasks = importlib.import_module("tasks")
     (task,) = (each for each in tasks.tasks() if each.number == number)
     with tasks.sandbox() as folder:
@@ -49,7 +49,7 @@ def test_few_tasks_need_a_detour_and_none_more() -> None:
 
 
 def test_every_defect_names_tests_that_exist() -> None:
-    table = tomllib.loads((ROOT / "scripts" / "tasks.toml").read_text(encoding="utf-8"))
+    table = tomllib.loads((ROOT / "tools" / "tasks.toml").read_text(encoding="utf-8"))
     assert [each["number"] for each in table["defect"]] == list(range(1, 21))
     named = [name for each in table["defect"] for name in each["tests"].split(", ")]
     assert [name for name in named if not (ROOT / name).is_file()] == []

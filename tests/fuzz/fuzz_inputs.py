@@ -209,8 +209,8 @@ def requests(draw: st.DrawFn) -> Fields:
         "batch_size": st.sampled_from([1, 2, 4, 8, 16, 32, 64, 128, 1000]),
         "tp": degrees.filter(lambda degree: gpus % degree == 0),
         "pp": degrees.filter(lambda degree: gpus % degree == 0),
-        "zero": st.integers(0, 3),
-        "grad_accum": degrees,
+        "zero_stage": st.integers(0, 3),
+        "num_microbatches": degrees,
         "checkpointing": st.sampled_from(["none", "selective", "full"]),
         "stack": OPTIONS["stack"],
     }

@@ -52,7 +52,7 @@ class Target(NamedTuple):
     share: float
     """Of the inputs of a run, relative to the others."""
     heavy: bool = False
-    """Loads libraries for seconds: left out of the tests, not of `scripts/fuzz.py`."""
+    """Loads libraries for seconds: left out of the tests, not of `tests/fuzz/fuzz.py`."""
 
     def try_(self, given: Any, folder: Path) -> bool:
         """Whether an input is answered; what must hold is checked."""

@@ -72,8 +72,10 @@ DEVICES, MEMORY, WORDS, RATE = (
 JUMP, RECOMPUTED, TWICE = (
     "sequence + 1 %: at most 10 % longer",
     "full recomputation",
-    "grad_accum 2: 1 to 2.05 times",
+    "num_microbatches 2: 1 to 2.05 times",
 )
+BEFORE = "before"
+"""What `--out` keeps of the file that it replaces, for the same jobs: an earlier commit and its table."""
 MOST_TIMES = {JUMP: 1.1, TWICE: 2.05}
 """How many times as long the second of a pair takes at most."""
 ALIKE = ("larger batch", "more layers")
@@ -113,7 +115,7 @@ def _fields(rng: np.random.Generator, devices: Sequence[Device]) -> dict[str, An
         "gpus": gpus,
         "precision": one(supported_precisions(device)),
         "batch_size": int(one(BATCHES)),
-        "zero": int(one((0, 0, 0, 1, 2, 3))) if gpus > 1 else 0,
+        "zero_stage": int(one((0, 0, 0, 1, 2, 3))) if gpus > 1 else 0,
         "stack": one(STACKS),
     }
     if kind == "text":
@@ -125,7 +127,7 @@ def _fields(rng: np.random.Generator, devices: Sequence[Device]) -> dict[str, An
     if gpus > 8:
         fields["network"] = one(NETWORKS)
     if rng.random() < 0.2:
-        fields["grad_accum"] = int(one((2, 4)))
+        fields["num_microbatches"] = int(one((2, 4)))
     return fields
 
 
@@ -164,14 +166,14 @@ def pairs_of(fields: Mapping[str, Any], job: Job, rng: np.random.Generator) -> I
         if kept is not None and again is not None:
             yield Pair(rule=RECOMPUTED, less=kept, more=again)
             yield Pair(rule=f"{MEMORY}no recomputation", less=again, more=kept)
-    if fields.get("grad_accum", 1) == 1:
-        yield from changed(TWICE, grad_accum=2)
+    if fields.get("num_microbatches", 1) == 1:
+        yield from changed(TWICE, num_microbatches=2)
     if "seq_len" in fields and fields["gpus"] <= 8:
         adapted = {**fields, "precision": "bf16-mixed", "checkpointing": "none"}
         lora, qlora = (_resolved({**adapted, "adapter": each}) for each in ("lora", "qlora"))
         if lora is not None and qlora is not None:
             yield Pair(rule=f"{MEMORY}LoRA instead of QLoRA", less=qlora, more=lora)
-    if not fields["zero"]:  # else more devices share the update
+    if not fields["zero_stage"]:  # else more devices share the update
         yield from changed(DEVICES, gpus=2 * fields["gpus"])
     mixed = f"{fields['precision']}-mixed:autocast"
     if mixed in ("fp16-mixed:autocast", "bf16-mixed:autocast"):
@@ -180,9 +182,11 @@ def pairs_of(fields: Mapping[str, Any], job: Job, rng: np.random.Generator) -> I
         quicker = _resolved({**fields, "precision": "tf32"})
         if quicker is not None and quicker.runs != job.runs:
             yield Pair(rule="fp32 where TF32 is allowed", less=quicker, more=job)
-    if fields["zero"] == SHARDED:
+    if fields["zero_stage"] == SHARDED:
         sharded = {"precision": str(fields["precision"]).replace("-mixed", "-mixed:megatron")}
-        whole, less = (_resolved({**fields, **sharded, "zero": stage}) for stage in (SHARDED - 1, SHARDED))
+        whole, less = (
+            _resolved({**fields, **sharded, "zero_stage": stage}) for stage in (SHARDED - 1, SHARDED)
+        )
         if whole is not None and less is not None:
             yield Pair(rule=f"{MEMORY}ZeRO 2 instead of 3", less=less, more=whole)
     other = _resolved(_other_words(fields, job)[int(rng.integers(4))])
@@ -211,8 +215,8 @@ def _other_words(fields: Mapping[str, Any], job: Job) -> list[dict[str, Any]]:
     """The request as others would say it; the last one went through a job file."""
     rest = {name: value for name, value in fields.items() if name not in ("gpus", "batch_size")}
     device, gpus, batch = fields["device"], fields["gpus"], fields["batch_size"]
-    micro_batches = fields.get("grad_accum", 1)
-    of_all = {"global_batch_size": batch * gpus * micro_batches, "grad_accum": micro_batches}
+    micro_batches = fields.get("num_microbatches", 1)
+    of_all = {"global_batch_size": batch * gpus * micro_batches, "num_microbatches": micro_batches}
     alias = ALIASES[fields["precision"]][0]
     return [
         {**fields, "device": device.lower().replace("-", " "), "model": fields["model"].upper()},
@@ -333,26 +337,28 @@ def main() -> None:
     parser.add_argument("--show", type=int, default=0, help="broken pairs shown of each rule")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    rng, start = np.random.default_rng(given.seed), process_time()
+    start = process_time()
+    jobs = [*random_jobs(np.random.default_rng(given.seed), given.jobs)]
+    rng = np.random.default_rng(given.seed + 1)  # the same jobs whatever the pairs of them draw
     total = Found(checks=Counter(), formulas=[], learned=[])
-    done = 0
-    while done < given.jobs:
-        some = [*random_jobs(rng, min(250, given.jobs - done))]
-        done += len(some)
-        found = check(some, rng)
+    for first in range(0, len(jobs), 250):
+        found = check(jobs[first : first + 250], rng)
         total.checks += found.checks
         total.formulas += found.formulas
         total.learned += found.learned
     table = table_of(total)
-    print(f"{done} jobs, {sum(total.checks.values())} checks, {process_time() - start:.0f} s of a core")
+    print(f"{len(jobs)} jobs, {sum(total.checks.values())} checks, {process_time() - start:.0f} s of a core")
     for rule, row in table.items():
         print(f"{rule:34}" + "".join(f" {name} {value:g}" for name, value in row.items()))
         broken = [item for item in (*total.formulas, *total.learned) if item.rule == rule]
         for item in sorted(broken, key=lambda item: -item.share)[: given.show]:
             print(f"    {100 * item.share:8.3f} % {dict(item.fields)}")
     if given.out:
-        text = json.dumps({"jobs": done, "seed": given.seed, "rules": table}, indent=2)
-        given.out.write_text(text + "\n", encoding="utf-8")
+        written: dict[str, Any] = {"jobs": len(jobs), "seed": given.seed, "rules": table}
+        old = json.loads(given.out.read_text("utf-8")) if given.out.is_file() else {}
+        if BEFORE in old and all(old[name] == written[name] for name in ("jobs", "seed")):
+            written[BEFORE] = old[BEFORE]
+        given.out.write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
 
 
 def table_of(found: Found) -> dict[str, dict[str, float]]:
@@ -376,7 +382,10 @@ def table_of(found: Found) -> dict[str, dict[str, float]]:
 
 def page_lines(counts: Mapping[str, Any]) -> list[str]:
     """Section of docs/reference/limits.md, of what `--out` wrote."""
-    rules = counts["rules"]
+    rules, earlier = counts["rules"], counts.get(BEFORE)
+    words = "not faster, or smaller | >pairs | >formulas | >learned | >by > 1 % | >worst %"
+    if earlier:
+        words += " | >formulas before | >learned before | >worst % before"
     return [
         "## Physics",
         "",
@@ -385,20 +394,30 @@ def page_lines(counts: Mapping[str, Any]) -> list[str]:
         f"{sum(row['checks'] for row in rules.values()):,} pairs whose order is known. How many stand the",
         "other way round, by the formulas alone and as answered; with longer or larger samples that is the",
         "scatter of the trees.",
+        *([f"Before: the same jobs at commit {earlier['commit']}."] if earlier else []),
         "",
         *markdown_lines(
-            columns_of("not faster, or smaller | >pairs | >formulas | >learned | >by > 1 % | >worst %"),
+            columns_of(words),
             [
                 (
                     rule, row["checks"], row["formulas_broken"], row["learned_broken"],
-                    row["learned_above_1_percent"],
-                    max(row["learned_worst_percent"], row["formulas_worst_percent"]),
+                    row["learned_above_1_percent"], _worst(row),
+                    *(_of_before(earlier, rule) if earlier else ()),
                 )
                 for rule, row in rules.items()
             ],
         ),
         "",
     ]  # fmt: skip
+
+
+def _worst(row: Mapping[str, float]) -> float:
+    return max(row["learned_worst_percent"], row["formulas_worst_percent"])
+
+
+def _of_before(earlier: Mapping[str, Any], rule: str) -> tuple[float, float, float]:
+    row = earlier["rules"][rule]
+    return row["formulas_broken"], row["learned_broken"], _worst(row)
 
 
 if __name__ == "__main__":

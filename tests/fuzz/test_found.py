@@ -49,7 +49,7 @@ def test_less_than_a_sample_per_device_is_answered() -> None:
 
 
 def test_the_narrowest_interval_contains_the_step_time() -> None:
-    check_answer(predict_time("t5-small", context_method="ring", coverage=1e-9))
+    check_answer(predict_time("t5-small", cp_comm_type="ring", coverage=1e-9))
 
 
 def test_a_batch_of_a_billion_is_answered_soon() -> None:
@@ -61,7 +61,7 @@ def test_a_batch_of_a_billion_is_answered_soon() -> None:
 
 def test_utilization_is_of_the_fastest_type_that_products_compute_in() -> None:
     """B300 has few units for int8: products that stay in bf16 are faster than its int8 peak."""
-    question = {"device": "B300", "batch_size": 8, "zero": 0, "stragglers": False}
+    question = {"device": "B300", "batch_size": 8, "zero_stage": 0, "stragglers": False}
     narrow = predict_time("llama2-7b", precision="int8-mixed", **question)
     wide = predict_time("llama2-7b", precision="bf16-mixed", **question)
     assert narrow.mfu and wide.mfu and narrow.mfu <= 1.0
@@ -116,6 +116,6 @@ def test_a_device_that_only_names_its_base_is_its_base(tmp_path: Path) -> None:
     """Its usual host and network, too."""
     path = tmp_path / "own.toml"
     path.write_text('[device.Mine]\nbase = "H100-SXM5-80GB"\n', encoding="utf-8")
-    question = {"gpus": 16, "batch_size": 8, "zero": 3}
+    question = {"gpus": 16, "batch_size": 8, "zero_stage": 3}
     own = predict_time("gpt2", device="Mine", custom=path, **question)
     assert own.step_time_s == predict_time("gpt2", device="H100-SXM5-80GB", **question).step_time_s

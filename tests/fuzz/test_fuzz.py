@@ -1,4 +1,4 @@
-"""A few inputs of every kind; `scripts/fuzz.py` sends thousands (docs/reference/limits.md has the counts)."""
+"""A few inputs of every kind; `fuzz.py` sends thousands (docs/reference/limits.md has the counts)."""
 
 from __future__ import annotations
 

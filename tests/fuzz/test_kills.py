@@ -1,4 +1,4 @@
-"""Writers are killed and their disks are full, a few times each; `scripts/limits.py` does it often."""
+"""Writers are killed and their disks are full, a few times each; `tests/fuzz/limits.py` does it often."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def test_a_stated_network_has_one_time_in_every_spelling(tmp_path: Path, named: 
         "[link.wire]\nkind = 'tcp'\ngbit_per_s_per_node = 100\n"
         "[link.bytes]\nkind = 'ethernet'\ngb_per_s_per_node = 12.5\n"
     )
-    job = {"device": "A100-SXM4-80GB", "gpus": 16, "batch_size": 8, "seq_len": 512, "zero": 3}
+    job = {"device": "A100-SXM4-80GB", "gpus": 16, "batch_size": 8, "seq_len": 512, "zero_stage": 3}
     usual = predict_time("gpt2", **job, inter_node="ethernet-100g")
     found = predict_time("gpt2", **job, **{named: stated}, custom=path)
     assert found.step_time_s == pytest.approx(usual.step_time_s, rel=1e-9)

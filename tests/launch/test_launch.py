@@ -28,15 +28,35 @@ _GPUS = 64
 _H100 = {"device": "H100-SXM5-80GB", "gpus": _GPUS, "batch_size": 1}
 _TYPES: dict[str, tuple[type, ...]] = {"flag": (bool,), "bool": (bool,), "int": (int,), "float": (int, float)}
 _JOBS: tuple[dict[str, Any], ...] = (
-    {"model": "llama3-8b", "zero": 3, "shard_size": 8, "checkpointing": "selective", "grad_accum": 2},
-    {"model": "llama3-8b", "zero": 3, "offload": "parameters", "reshard_after_forward": False},
-    {"model": "llama3-8b", "zero": 2, "offload": "optimizer", "grad_accum": 4},
-    {"model": "llama3-8b", "zero": 0, "checkpointing": "full"},
-    {"model": "llama3-8b", "zero": 3, "cp": 4, "seq_len": 32768, "precision": "fp8-mixed"},
-    {"model": "llama3-70b", "zero": 1, "tp": 8, "pp": 2, "grad_accum": 8, "checkpointing": "full:20"},
-    {"model": "llama3-70b", "zero": 1, "tp": 4, "pp": 4, "virtual_pp": 5, "grad_accum": 8},
-    {"model": "llama3-70b", "zero": 1, "tp": 8, "pp": 8, "stage_layers": "9,10,11,10x4,10", "grad_accum": 8},
-    {"model": "mixtral-8x7b", "zero": 1, "tp": 4, "ep": 8, "expert_tp": 1, "stack": "megatron"},
+    {
+        "model": "llama3-8b",
+        "zero_stage": 3,
+        "dp_shard": 8,
+        "checkpointing": "selective",
+        "num_microbatches": 2,
+    },
+    {"model": "llama3-8b", "zero_stage": 3, "offload": "parameters", "reshard_after_forward": False},
+    {"model": "llama3-8b", "zero_stage": 2, "offload": "optimizer", "num_microbatches": 4},
+    {"model": "llama3-8b", "zero_stage": 0, "checkpointing": "full"},
+    {"model": "llama3-8b", "zero_stage": 3, "cp": 4, "seq_len": 32768, "precision": "fp8-mixed"},
+    {
+        "model": "llama3-70b",
+        "zero_stage": 1,
+        "tp": 8,
+        "pp": 2,
+        "num_microbatches": 8,
+        "checkpointing": "full:20",
+    },
+    {"model": "llama3-70b", "zero_stage": 1, "tp": 4, "pp": 4, "vpp": 5, "num_microbatches": 8},
+    {
+        "model": "llama3-70b",
+        "zero_stage": 1,
+        "tp": 8,
+        "pp": 8,
+        "stage_layers": "9,10,11,10x4,10",
+        "num_microbatches": 8,
+    },
+    {"model": "mixtral-8x7b", "zero_stage": 1, "tp": 4, "ep": 8, "etp": 1, "stack": "megatron"},
 )
 
 
@@ -132,12 +152,12 @@ def test_a_file_is_read_back_as_its_layout(launcher: str) -> None:
     tp=st.sampled_from((1, 2, 8)),
     pp=st.sampled_from((1, 2, 4)),
     cp=st.sampled_from((1, 2)),
-    virtual_pp=st.sampled_from((1, 2, 4)),
+    vpp=st.sampled_from((1, 2, 4)),
     zero=st.sampled_from((0, 1, 2, 3)),
     offload=st.sampled_from(("none", "optimizer", "parameters")),
     reshard=st.booleans(),
-    shard_size=st.sampled_from((0, 4)),
-    grad_accum=st.sampled_from((1, 4, 8)),
+    dp_shard=st.sampled_from((0, 4)),
+    num_microbatches=st.sampled_from((1, 4, 8)),
     checkpointing=st.sampled_from(("none", "selective", "full", "full:8", "full:0.5")),
     sequence_parallel=st.booleans(),
     launcher=st.sampled_from(LAUNCHERS),
@@ -157,13 +177,13 @@ def test_megatron_has_the_sizes_of_the_model_and_the_global_batch() -> None:
     sizes = {"--num-layers": 80, "--hidden-size": 8192, "--ffn-hidden-size": 28672, "--num-query-groups": 8}
     assert sizes.items() <= config.settings.items()
     assert (config.settings["--fp8-format"], config.settings["--fp8-recipe"]) == ("hybrid", "delayed")
-    unknown = config_of({"model": "resnet50", "zero": 0, "batch_size": 32}, "megatron")
+    unknown = config_of({"model": "resnet50", "zero_stage": 0, "batch_size": 32}, "megatron")
     assert any("--num-layers" in note for note in unknown.notes)
 
 
 def test_what_a_launcher_cannot_run_is_refused_with_all_reasons() -> None:
-    with pytest.raises(LayoutError, match="zero=1") as caught:
-        config_of({"model": "llama3-70b", "zero": 3, "tp": 2, "shard_size": 8}, "deepspeed")
+    with pytest.raises(LayoutError, match="zero_stage=1") as caught:
+        config_of({"model": "llama3-70b", "zero_stage": 3, "tp": 2, "dp_shard": 8}, "deepspeed")
     assert "MiCS" in str(caught.value)
     with pytest.raises(UnknownNameError, match="megatron"):
         config_of(_JOBS[0], "megatronn")
@@ -175,7 +195,7 @@ def test_a_search_writes_the_layout_that_was_picked() -> None:
     )
     for place, each in enumerate(search.ranked, start=1):
         if each.layout.schedule == "zero-bubble" or each.layout.zero_stage == 3:
-            with pytest.raises(LayoutError, match="fix schedule=1f1b|fix zero=1"):
+            with pytest.raises(LayoutError, match="fix schedule=1f1b|fix zero_stage=1"):
                 search.launch_config("megatron", place)
         else:
             config = search.launch_config("megatron", place)
@@ -186,7 +206,7 @@ def test_a_search_writes_the_layout_that_was_picked() -> None:
 
 
 def test_a_prediction_writes_its_own_layout() -> None:
-    answer = predict_time("llama3-8b", **_H100, zero=3, grad_accum=2)
+    answer = predict_time("llama3-8b", **_H100, zero_stage=3, num_microbatches=2)
     config = launch_config(answer, launcher="accelerate")
     assert config.settings["parallelism_config.parallelism_config_dp_shard_size"] == _GPUS
     assert config.to_dict()["file"] == "accelerate.yaml"

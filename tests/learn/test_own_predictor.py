@@ -17,8 +17,8 @@ from precision_time.corpus.store import corpus_store
 from precision_time.errors import NotFittedError
 from precision_time.learn import training
 from precision_time.learn.artifact import PREDICTOR_VARIABLE, load_predictor, shipped_predictor
+from precision_time.learn.measured import MeasuredTable, measured_table
 from precision_time.learn.novelty import KINDS
-from precision_time.learn.table import MeasuredTable, measured_table
 from precision_time.learn.training import OutOfFold
 from precision_time.predict.compare import predict_many
 from precision_time.request.files import read_requests

@@ -25,9 +25,10 @@ from precision_time.learn.artifact import (
 from precision_time.learn.boosting import DEFAULT_SETTINGS, fit_scale
 from precision_time.learn.evaluation import evaluate_csv
 from precision_time.learn.intervals import CLASSES, IntervalModel, fit_quantiles
+from precision_time.learn.measured import MeasuredTable, fit_predictor
 from precision_time.learn.novelty import KINDS, RunIndex, shrinkage, training_set
-from precision_time.learn.predictor import Predictor, fit_predictor
-from precision_time.learn.table import JobTable, MeasuredTable, job_table
+from precision_time.learn.predictor import Predictor
+from precision_time.learn.table import JobTable, job_table
 from precision_time.learn.training import out_of_fold
 from precision_time.learn.trees import TreeEnsemble
 from precision_time.request.request import Request
@@ -124,8 +125,7 @@ def trained(predictor: Predictor) -> TrainedPredictor:
             measurement_ids=np.arange(N),
             predicted_s=TABLE.measured_s,
         ),
-        model_card={"seed": 0, "devices": ["none"]},
-        process=shipped_predictor().process,
+        model_card={"seed": 0, "devices": ["none"], "process": shipped_predictor().process.to_dict()},
     )
 
 

@@ -12,7 +12,7 @@ from precision_time.learn.table import JOB_ARRAYS, JobTable, priced_group, with_
 BATCHES = ((12.0, 4.0), (2.0, 4.0), (12.0, 8.0), (5.0, 1.0))
 
 
-@pytest.fixture(scope="module", params=[{"pp": 4, "tp": 2}, {"zero": 3}], ids=["pipeline", "sharded"])
+@pytest.fixture(scope="module", params=[{"pp": 4, "tp": 2}, {"zero_stage": 3}], ids=["pipeline", "sharded"])
 def job(request: pytest.FixtureRequest) -> Job:
     asked = {"model": "llama3.2-1b", "gpus": 16, "device": "A100-SXM4-40GB", "batch_size": 1}
     return Request.of({**asked, **request.param}).resolve()
@@ -35,7 +35,7 @@ def test_jobs_priced_together_are_those_priced_alone(job: Job) -> None:
     _, table = priced_group(Jobs.at(job, sizes, counts))
     for place, (size, count) in enumerate(BATCHES):
         row = Jobs.at(job, sizes, counts).row(place)
-        assert (row.layout.micro_batch_size, row.layout.num_micro_batches) == (size, count)
+        assert (row.layout.micro_batch_size, row.layout.num_microbatches) == (size, count)
         _, alone = priced_group(Jobs.at(row))
         assert same(table.take(np.array([place])), alone)
         assert table.smaller is not None

@@ -80,12 +80,12 @@ def test_experts_take_their_own_stride() -> None:
     assert (inside.stride, inside.level) == (1, Level.DOMAIN)
     with_tensor = placed(Layout(tp=4, dp=16, ep=8), dgx(64))["ep"]
     assert (with_tensor.stride, with_tensor.nodes, with_tensor.ranks_per_node) == (4, 4, 2)
-    alone = placed(Layout(tp=4, dp=16, ep=8, expert_tp=1), dgx(64))["ep"]
+    alone = placed(Layout(tp=4, dp=16, ep=8, etp=1), dgx(64))["ep"]
     assert (alone.stride, alone.level) == (1, Level.DOMAIN)
 
 
 def test_sharding_groups_stay_inside_when_they_are_as_large_as_a_node() -> None:
-    found = placed(Layout(dp=64, zero_stage=3, shard_size=8), dgx(64))
+    found = placed(Layout(dp=64, zero_stage=3, dp_shard=8), dgx(64))
     assert (found["shard"].size, found["shard"].level) == (8, Level.DOMAIN)
     assert found["dp"].nodes == 8
     assert "shard" not in placed(Layout(dp=64, zero_stage=3), dgx(64))

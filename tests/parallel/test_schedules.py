@@ -15,7 +15,7 @@ INTERLEAVED, ZERO_BUBBLE = PipelineSchedule.INTERLEAVED, PipelineSchedule.ZERO_B
 
 
 @pytest.mark.parametrize(
-    ("schedule", "virtual_pp", "bubble", "in_flight"),
+    ("schedule", "vpp", "bubble", "in_flight"),
     [
         # Four stages, eight micro batches, F = 1 and B = W = 1: the figures of the papers in units of F.
         (GPIPE, 1, 9.0, [8, 8, 8, 8]),
@@ -25,39 +25,39 @@ INTERLEAVED, ZERO_BUBBLE = PipelineSchedule.INTERLEAVED, PipelineSchedule.ZERO_B
     ],
 )
 def test_published_bubbles(
-    schedule: PipelineSchedule, virtual_pp: int, bubble: float, in_flight: list[float]
+    schedule: PipelineSchedule, vpp: int, bubble: float, in_flight: list[float]
 ) -> None:
     times = StageTimes(forward_s=1.0, backward_s=2.0)
-    layout = Layout(pp=4, num_micro_batches=8, virtual_pp=virtual_pp, schedule=schedule)
+    layout = Layout(pp=4, num_microbatches=8, vpp=vpp, schedule=schedule)
     assert simulate(layout, times).idle_s == pytest.approx([bubble] * 4)
-    held = [schedule_of(schedule).in_flight(stage, 4, 8, virtual_pp) for stage in range(4)]
+    held = [schedule_of(schedule).in_flight(stage, 4, 8, vpp) for stage in range(4)]
     assert held == in_flight
 
 
 def test_a_slow_last_stage_sets_the_pace() -> None:
     """The stage with the loss runs without a gap: its work, and one pass of the others before and after."""
     quick, slow = StageTimes(forward_s=1.0, backward_s=2.0), StageTimes(forward_s=1.5, backward_s=3.0)
-    layout = Layout(pp=4, num_micro_batches=16)
+    layout = Layout(pp=4, num_microbatches=16)
     assert simulate(layout, [quick, quick, quick, slow]).step_s == pytest.approx(16 * 4.5 + 3 * 3.0)
 
 
 def test_messages_show_while_the_pipeline_fills_and_drains() -> None:
     times = StageTimes(forward_s=1.0, backward_s=2.0)
-    layout = Layout(pp=4, num_micro_batches=1)
+    layout = Layout(pp=4, num_microbatches=1)
     assert simulate(layout, times, message_s=0.25).step_s == pytest.approx(4 * 3.0 + 6 * 0.25)
 
 
 def test_one_stage_has_no_bubble() -> None:
     times = StageTimes(forward_s=1.0, backward_s=2.0)
     for schedule in PipelineSchedule:
-        virtual_pp = 2 if schedule is INTERLEAVED else 1
-        layout = Layout(num_micro_batches=5, virtual_pp=virtual_pp, schedule=schedule)
+        vpp = 2 if schedule is INTERLEAVED else 1
+        layout = Layout(num_microbatches=5, vpp=vpp, schedule=schedule)
         assert simulate(layout, times, message_s=9.0).step_s == pytest.approx(15.0)
 
 
 def test_interleaving_needs_groups_of_micro_batches() -> None:
-    layout = Layout(pp=4, virtual_pp=2, num_micro_batches=6, schedule=INTERLEAVED)
-    with pytest.raises(LayoutError, match=r"num_micro_batches\(6\) % pp\(4\) = 2\. To fix: 8 micro batches"):
+    layout = Layout(pp=4, vpp=2, num_microbatches=6, schedule=INTERLEAVED)
+    with pytest.raises(LayoutError, match=r"num_microbatches\(6\) % pp\(4\) = 2\. To fix: 8 micro batches"):
         orders_of(layout)
 
 
@@ -69,7 +69,7 @@ def test_times_are_one_per_stage() -> None:
 
 def test_a_large_pipeline() -> None:
     """Sixty-five thousand tasks."""
-    layout = Layout(pp=64, virtual_pp=4, num_micro_batches=128, schedule=INTERLEAVED)
+    layout = Layout(pp=64, vpp=4, num_microbatches=128, schedule=INTERLEAVED)
     timeline = simulate(layout, StageTimes(forward_s=1.0, backward_s=2.0))
     assert len(timeline.spans) == 64 * 128 * 4 * 2
     assert timeline.step_s == pytest.approx(128 * 3.0 + 63 * 3.0 / 4)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from precision_time.errors import LayoutError
 from precision_time.parallel.axis_rules import stage_layers_in_words
 from precision_time.parallel.degrees import divisors, nearest_degrees, nearest_divisor, nearest_multiple
-from precision_time.parallel.layout import Checkpointing, ContextMethod, Layout, Offload, PipelineSchedule
+from precision_time.parallel.layout import Checkpointing, CpCommType, Layout, Offload, PipelineSchedule
 from precision_time.parallel.shape import ModelShape
 from precision_time.parallel.validation import check_model_layout, layout_warnings
 
@@ -33,16 +33,16 @@ def check(shape: ModelShape, **fields: Any) -> None:
 
 
 PUBLISHED = [
-    (LLAMA_70B, {"tp": 8, "pp": 4, "virtual_pp": 5, "schedule": INTERLEAVED, "num_micro_batches": 16}),
+    (LLAMA_70B, {"tp": 8, "pp": 4, "vpp": 5, "schedule": INTERLEAVED, "num_microbatches": 16}),
     # Llama 3 paper, table 4: 126 layers on 16 stages, one fewer on the first and the last; then with context.
-    (LLAMA_405B, {"tp": 8, "pp": 16, "stage_layers": (7, *[8] * 14, 7), "num_micro_batches": 16}),
-    (LLAMA_405B, {"pp": 16, "stage_layers": (7, *[8] * 14, 7), "virtual_pp": 8, "schedule": INTERLEAVED,
-                  "num_micro_batches": 16}),
+    (LLAMA_405B, {"tp": 8, "pp": 16, "stage_layers": (7, *[8] * 14, 7), "num_microbatches": 16}),
+    (LLAMA_405B, {"pp": 16, "stage_layers": (7, *[8] * 14, 7), "vpp": 8, "schedule": INTERLEAVED,
+                  "num_microbatches": 16}),
     (LLAMA_405B, {"tp": 8, "pp": 16, "cp": 8, "stage_layers": (7, *[8] * 14, 7), "sequence_parallel": True}),
-    (MIXTRAL, {"tp": 4, "pp": 4, "ep": 8, "expert_tp": 1}),
-    (MIXTRAL, {"ep": 8, "zero_stage": 3, "shard_size": 8, "offload": Offload.PARAMETERS}),
+    (MIXTRAL, {"tp": 4, "pp": 4, "ep": 8, "etp": 1}),
+    (MIXTRAL, {"ep": 8, "zero_stage": 3, "dp_shard": 8, "offload": Offload.PARAMETERS}),
     (RESNET, {"zero_stage": 1, "offload": Offload.OPTIMIZER}),
-    (LLAMA_70B, {"cp": 8, "tp": 8, "context_method": ContextMethod.ULYSSES}),
+    (LLAMA_70B, {"cp": 8, "tp": 8, "cp_comm_type": CpCommType.ULYSSES}),
     (LLAMA_70B, {"zero_stage": 3, "reshard_after_forward": False}),
 ]  # fmt: skip
 
@@ -57,47 +57,47 @@ REFUSED = [
      r"1024 devices\. To fix: tp=4, pp=1, cp=1 with dp the rest"),
     (LLAMA_405B, {"pp": 16},
      r"layers\(126\) % pp\(16\) = 14\. To fix: an uneven split, stage_layers=7,8x14,7"),
-    (LLAMA_70B, {"pp": 4, "virtual_pp": 3, "schedule": INTERLEAVED, "num_micro_batches": 4},
-     r"layers\(80\) % \(pp\(4\) \* virtual_pp\(3\)\) = 8\. To fix: virtual_pp=4"),
-    (MIXTRAL, {"pp": 64}, r"layers\(32\) < pp\(64\) \* virtual_pp\(1\) = 64\. To fix: pp=32\."),
+    (LLAMA_70B, {"pp": 4, "vpp": 3, "schedule": INTERLEAVED, "num_microbatches": 4},
+     r"layers\(80\) % \(pp\(4\) \* vpp\(3\)\) = 8\. To fix: vpp=4"),
+    (MIXTRAL, {"pp": 64}, r"layers\(32\) < pp\(64\) \* vpp\(1\) = 64\. To fix: pp=32\."),
     (LLAMA_70B, {"pp": 4, "stage_layers": (20, 20, 40)}, r"names 3 stages, but pp=4"),
     (LLAMA_70B, {"pp": 4, "stage_layers": (20,) * 3 + (21,)},
      r"adds up to 81; .* 80\. To fix: stage_layers=20x4"),
     (LLAMA_70B, {"pp": 2, "stage_layers": (80, 0)}, r"every stage a layer"),
-    (LLAMA_70B, {"pp": 4, "stage_layers": (26, 2, 26, 26), "virtual_pp": 4, "num_micro_batches": 4,
+    (LLAMA_70B, {"pp": 4, "stage_layers": (26, 2, 26, 26), "vpp": 4, "num_microbatches": 4,
                  "schedule": INTERLEAVED},
-     r"gives stage 1 2 layers for virtual_pp=4 .*To fix: virtual_pp=2 or"),
-    (LLAMA_70B, {"pp": 4, "virtual_pp": 2},
-     r"virtual_pp\(2\) is for the interleaved.*schedule=interleaved, or"),
-    (LLAMA_70B, {"virtual_pp": 2, "schedule": INTERLEAVED}, r"pp=1\. To fix: pp=2 or more"),
-    (LLAMA_70B, {"pp": 4, "schedule": INTERLEAVED}, r"virtual_pp=1\. To fix: virtual_pp=2, or schedule=1f1b"),
-    (LLAMA_70B, {"pp": 4, "virtual_pp": 2, "schedule": INTERLEAVED, "num_micro_batches": 10},
-     r"num_micro_batches\(10\) % pp\(4\) = 2\. To fix: 12 micro batches"),
+     r"gives stage 1 2 layers for vpp=4 .*To fix: vpp=2 or"),
+    (LLAMA_70B, {"pp": 4, "vpp": 2},
+     r"vpp\(2\) is for the interleaved.*schedule=interleaved, or"),
+    (LLAMA_70B, {"vpp": 2, "schedule": INTERLEAVED}, r"pp=1\. To fix: pp=2 or more"),
+    (LLAMA_70B, {"pp": 4, "schedule": INTERLEAVED}, r"vpp=1\. To fix: vpp=2, or schedule=1f1b"),
+    (LLAMA_70B, {"pp": 4, "vpp": 2, "schedule": INTERLEAVED, "num_microbatches": 10},
+     r"num_microbatches\(10\) % pp\(4\) = 2\. To fix: 12 micro batches"),
     (replace(LLAMA_70B, heads=12, kv_heads=12), {"tp": 8}, r"heads\(12\) % tp\(8\) = 4\. To fix: tp=4\."),
     (replace(LLAMA_70B, heads=96, kv_heads=6), {"tp": 4},
      r"kv_heads\(6\) % tp\(4\) = 2 nor .* To fix: tp=2\."),
     (replace(LLAMA_70B, seq_len=8200), {"cp": 8},
      r"seq_len\(8200\) % \(2 \* cp\(8\)\) = 8\. To fix: seq_len=8192"),
-    (LLAMA_70B, {"cp": 16, "tp": 8, "context_method": ContextMethod.ULYSSES},
-     r"heads\(64\) % \(cp\(16\) \* tp\(8\)\) = 64\. To fix: cp=8, or context_method=ring"),
+    (LLAMA_70B, {"cp": 16, "tp": 8, "cp_comm_type": CpCommType.ULYSSES},
+     r"heads\(64\) % \(cp\(16\) \* tp\(8\)\) = 64\. To fix: cp=8, or cp_comm_type=ring"),
     (replace(LLAMA_70B, seq_len=8190), {"tp": 8, "sequence_parallel": True},
      r"\(seq_len\(8190\) / cp\(1\)\) % tp\(8\) = 6\. To fix: seq_len=8192"),
     (RESNET, {"cp": 2}, r"cp\(2\) cuts sequences, but the model takes none\. To fix: cp=1"),
     (LLAMA_70B, {"ep": 8}, r"ep=8 is about experts, but the model has none\. To fix"),
-    (LLAMA_70B, {"expert_capacity": 1.25}, r"expert_capacity=1\.25 is about experts"),
-    (MIXTRAL, {"expert_capacity": -1.0}, r"expert_capacity=-1 must not be below 0"),
+    (LLAMA_70B, {"expert_capacity_factor": 1.25}, r"expert_capacity_factor=1\.25 is about experts"),
+    (MIXTRAL, {"expert_capacity_factor": -1.0}, r"expert_capacity_factor=-1 must not be below 0"),
     (MIXTRAL, {"expert_nodes": -1}, r"expert_nodes=-1 must not be below 0\. To fix: expert_nodes=4"),
     (LLAMA_70B, {"expert_overlap": True}, r"expert_overlap=1 is about experts"),
     (MIXTRAL, {"ep": 16}, r"experts\(8\) % ep\(16\) = 8\. To fix: ep=8\."),
-    (MIXTRAL, {"tp": 4, "pp": 4, "cp": 16, "dp": 4, "ep": 8, "expert_tp": 3},
-     r"tp\(4\) \* cp\(16\) \* dp\(4\) = 256 does not divide by ep\(8\) \* expert_tp\(3\) = 24\. "
-     r"To fix: ep=8, expert_tp=4\."),
-    (LLAMA_70B, {"zero_stage": 3, "shard_size": 6},
-     r"= 1024 does not divide by shard_size\(6\)\. .*shard_size=8"),
-    (LLAMA_70B, {"shard_size": 8}, r"shard_size\(8\) shards nothing at zero_stage=0\. To fix: zero=3"),
-    (LLAMA_70B, {"zero_stage": 2, "reshard_after_forward": False}, r"got zero_stage=2\. To fix: zero=3"),
+    (MIXTRAL, {"tp": 4, "pp": 4, "cp": 16, "dp": 4, "ep": 8, "etp": 3},
+     r"tp\(4\) \* cp\(16\) \* dp\(4\) = 256 does not divide by ep\(8\) \* etp\(3\) = 24\. "
+     r"To fix: ep=8, etp=4\."),
+    (LLAMA_70B, {"zero_stage": 3, "dp_shard": 6},
+     r"= 1024 does not divide by dp_shard\(6\)\. .*dp_shard=8"),
+    (LLAMA_70B, {"dp_shard": 8}, r"dp_shard\(8\) shards nothing at zero_stage=0\. To fix: zero_stage=3"),
+    (LLAMA_70B, {"zero_stage": 2, "reshard_after_forward": False}, r"got zero_stage=2\. To fix: zero_stage=3"),
     (LLAMA_70B, {"zero_stage": 3, "prefetch": -1}, r"prefetch=-1 is below 0\. To fix: prefetch=1"),
-    (LLAMA_70B, {"offload": Offload.OPTIMIZER}, r"zero_stage\(0\) must be at least 1\. To fix: zero=1"),
+    (LLAMA_70B, {"offload": Offload.OPTIMIZER}, r"zero_stage\(0\) must be at least 1\. To fix: zero_stage=1"),
     (LLAMA_70B, {"zero_stage": 2, "offload": Offload.PARAMETERS}, r"zero_stage\(2\) must be at least 3"),
 ]  # fmt: skip
 
@@ -111,8 +111,8 @@ def test_what_cannot_be_is_refused_with_its_equation(
 
 
 def test_a_batch_must_divide_by_its_shares() -> None:
-    layout = Layout(dp=8, num_micro_batches=4)
-    with pytest.raises(LayoutError, match=r"dp\(8\) \* num_micro_batches\(4\) = 32\. To fix: use 96\."):
+    layout = Layout(dp=8, num_microbatches=4)
+    with pytest.raises(LayoutError, match=r"dp\(8\) \* num_microbatches\(4\) = 32\. To fix: use 96\."):
         check_model_layout(layout, RESNET, num_devices=8, global_batch_size=100)
     check_model_layout(layout, RESNET, num_devices=8, global_batch_size=96)
 
@@ -174,9 +174,9 @@ def test_stages_in_words() -> None:
 
 
 def test_unusual_layouts_are_warned_of() -> None:
-    assert layout_warnings(Layout(dp=8, tp=8, pp=4, num_micro_batches=8), LLAMA_70B) == ()
-    (sharded,) = layout_warnings(Layout(pp=2, num_micro_batches=2, zero_stage=3), LLAMA_70B)
-    assert "ZeRO 3 under a pipeline" in sharded and "zero=1" in sharded
+    assert layout_warnings(Layout(dp=8, tp=8, pp=4, num_microbatches=8), LLAMA_70B) == ()
+    (sharded,) = layout_warnings(Layout(pp=2, num_microbatches=2, zero_stage=3), LLAMA_70B)
+    assert "ZeRO 3 under a pipeline" in sharded and "zero_stage=1" in sharded
     (few,) = layout_warnings(Layout(pp=4, checkpointing=Checkpointing.FULL), LLAMA_70B)
     assert "idle for about 75% of the step" in few  # 3 of 3 + 1 slots
     (repeated,) = layout_warnings(Layout(tp=32), LLAMA_70B)

@@ -45,7 +45,7 @@ def test_a_named_policy_written_out_and_read_again_is_that_policy(spelling: str,
     again = policy_of(stated_policy(file))
     assert fields_of(again) == {**fields_of(policy), "name": spelling.replace(":", "-")}
     device = "B200-SXM-180GB"
-    asked = {"model": "gpt2", "device": device, "gpus": 2, "batch_size": 4, "zero": 0, "seq_len": 64}
+    asked = {"model": "gpt2", "device": device, "gpus": 2, "batch_size": 4, "zero_stage": 0, "seq_len": 64}
     jobs = [Request.of({**asked, "precision": each}).resolve() for each in (spelling, str(file))]
     assert jobs[0].runs == jobs[1].runs and group_key(jobs[0])[5] == group_key(jobs[1])[5]
 
@@ -54,7 +54,7 @@ def test_a_named_policy_written_out_and_read_again_is_that_policy(spelling: str,
 def test_the_file_of_a_named_policy_gives_its_answer_to_the_bit(spelling: str, tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(as_yaml(get_policy(spelling)))
-    asked = {"model": "bert-base", "device": "B200-SXM-180GB", "gpus": 8, "batch_size": 16, "zero": 0}
+    asked = {"model": "bert-base", "device": "B200-SXM-180GB", "gpus": 8, "batch_size": 16, "zero_stage": 0}
     one, other = (predict_time(**asked, precision=each) for each in (spelling, file))
     for name in ("step_time_s", "terms", "interval", "memory_terms", "nearest_measurements"):
         assert getattr(one, name) == getattr(other, name), name

@@ -142,7 +142,7 @@ def test_what_runs_is_multiplied_in_a_type_that_the_device_has_and_stored_as_wid
 
 def test_policies_that_differ_in_nothing_a_device_does_are_one_job_on_every_device() -> None:
     """One key is one price, one row of features, one distance: what is computed of it cannot differ."""
-    base = Request.of({"model": "gpt2", "device": "A100", "precision": "fp32", "zero": 0}).resolve()
+    base = Request.of({"model": "gpt2", "device": "A100", "precision": "fp32", "zero_stage": 0}).resolve()
     alike = 0
     for device in known_devices():
         cluster = replace(base.cluster, device=device)
@@ -170,7 +170,7 @@ def test_policies_that_differ_in_nothing_a_device_does_are_one_job_on_every_devi
 def test_a_type_that_a_device_lacks_is_answered_as_what_runs(
     device: str, one: str, other: str, model: str
 ) -> None:
-    asked = {"model": model, "device": device, "batch_size": 16, "gpus": 2, "zero": 0}
+    asked = {"model": model, "device": device, "batch_size": 16, "gpus": 2, "zero_stage": 0}
     a, b = (predict_time(**asked, precision=name) for name in (one, other))
     assert (a.precision, b.precision) == (one.partition(":")[0], other.partition(":")[0])
     for name in (
@@ -218,7 +218,7 @@ def test_sixteen_bits_differ_by_what_is_priced_alone(device: str) -> None:
                 "gpus": gpus,
                 "batch_size": batch,
                 "precision": precision,
-                "zero": 0,
+                "zero_stage": 0,
             }
         ).resolve()
         for model in ("resnet50", "bert-base", "lstm-lm")

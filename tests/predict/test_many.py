@@ -29,7 +29,7 @@ questions = st.fixed_dictionaries(
     optional={
         "batch_size": st.integers(1, 100),
         "global_batch_size": st.sampled_from([64, 192]),
-        "zero": st.sampled_from([0, 3]),
+        "zero_stage": st.sampled_from([0, 3]),
         "coverage": st.sampled_from([0.5, 0.9]),
         "input_rate": st.sampled_from([100.0, 1e9]),
         "steps": st.just(7),
@@ -75,7 +75,7 @@ def test_a_sweep_leaves_out_what_cannot_be_and_refuses_what_is_unknown() -> None
 
 
 def test_without_a_batch_all_counts_of_devices_are_compared_at_the_same() -> None:
-    found = sweep("gpt2-xl", device="A100-SXM4-40GB", gpus=[8, 64], precision=["fp32", "bf16"], zero=3)
+    found = sweep("gpt2-xl", device="A100-SXM4-40GB", gpus=[8, 64], precision=["fp32", "bf16"], zero_stage=3)
     assert len({answer.batch_size for answer in found}) == 1
     assert any("in every case" in line for line in found[0].assumptions)
 

@@ -21,7 +21,13 @@ DEVICES = ("K80", "P100-PCIE-16GB", "V100-SXM2-16GB", "RTX3090", "A100-SXM4-80GB
 def test_no_step_is_shorter_than_with_half_the_batch(model, device, gpus, batch, stack) -> None:
     def seconds(size: int) -> float:
         return predict_time(
-            model=model, device=device, gpus=gpus, batch_size=size, precision="fp32", stack=stack, zero=0
+            model=model,
+            device=device,
+            gpus=gpus,
+            batch_size=size,
+            precision="fp32",
+            stack=stack,
+            zero_stage=0,
         ).step_time_s
 
     assert seconds(2 * batch) >= seconds(batch) * (1.0 - 1e-9)

@@ -87,7 +87,7 @@ def test_nearest_measurements_is_real_and_near(answer):
 def test_a_batch_can_be_said_globally(answer):
     assert predict_time("resnet50", precision="fp16-mixed", gpus=8, global_batch_size=2048) == answer
     assert predict_time(**CALL, global_batch_size=2048) == answer
-    accumulated = predict_time("resnet50", gpus=4, grad_accum=2, global_batch_size=512)
+    accumulated = predict_time("resnet50", gpus=4, num_microbatches=2, global_batch_size=512)
     assert accumulated.batch_size == 64.0
 
 
@@ -106,13 +106,13 @@ def test_sharding_is_the_default_where_plain_data_parallelism_does_not_fit():
     llama = {"model": "llama2-7b", "gpus": 8, "batch_size": 1, "device": "A100-SXM4-80GB"}
     sharded, plain = (
         predict_time(**llama, precision="bf16-mixed"),
-        predict_time(**llama, precision="bf16-mixed", zero=0),
+        predict_time(**llama, precision="bf16-mixed", zero_stage=0),
     )
-    assert said(sharded, "zero=3")
+    assert said(sharded, "zero_stage=3")
     assert sharded.fits and not plain.fits
-    assert not said(plain, "zero=3")
+    assert not said(plain, "zero_stage=3")
     assert sharded.memory_bytes_per_device < plain.memory_bytes_per_device
-    stated = predict_time(**llama, precision="bf16-mixed", zero=3)
+    stated = predict_time(**llama, precision="bf16-mixed", zero_stage=3)
     assert stated.analytical_step_time_s == sharded.analytical_step_time_s
 
 
@@ -189,7 +189,7 @@ def test_unknown_names_offer_the_nearest(arguments, value, nearest):
         "epochs",
         "steps",
     ]
-    + ["tp", "pp", "cp", "ep", "expert_tp", "virtual_pp", "grad_accum"],
+    + ["tp", "pp", "cp", "ep", "etp", "vpp", "num_microbatches"],
 )
 @pytest.mark.parametrize("value", [0, -3, float("nan"), float("inf"), True, "eight"], ids=repr)
 def test_invalid_counts(name, value):
@@ -212,7 +212,7 @@ def test_invalid_counts(name, value):
         ),
         ({"image_size": 10**6}, r"image_size 1000000 is invalid.*To fix"),
         ({"gpus": 2, "nodes": 4}, r"2 devices cannot be spread over 4 nodes.*To fix: num_nodes <= 2"),
-        ({"zero": 7}, r"zero=7 is invalid: it must be at most 3\. To fix"),
+        ({"zero_stage": 7}, r"zero_stage=7 is invalid: it must be at most 3\. To fix"),
         ({"coverage": 1.0}, r"coverage=1\.0 .*To fix"),
         ({"coverage": 90}, r"coverage=90 .*To fix"),
         ({"checkpointing": "some"}, r"checkpointing='some' is none of none, selective, full\. To fix"),
@@ -285,44 +285,44 @@ LLAMA = {"model": "llama3-8b", "device": "H100-SXM5-80GB", "precision": "bf16-mi
 
 def test_layouts_said_in_full_are_those_said_by_default():
     """What a layout leaves out is what its documentation says it is."""
-    short = predict_time(**LLAMA, gpus=16, tp=4, pp=2, grad_accum=4)
+    short = predict_time(**LLAMA, gpus=16, tp=4, pp=2, num_microbatches=4)
     full = predict_time(
         **LLAMA,
         gpus=16,
         tp=4,
         pp=2,
-        grad_accum=4,
+        num_microbatches=4,
         cp=1,
         ep=1,
-        virtual_pp=1,
+        vpp=1,
         schedule="1f1b",
         stage_layers=(16, 16),
         sequence_parallel=True,
-        context_method="ring",
-        shard_size=0,
+        cp_comm_type="ring",
+        dp_shard=0,
         reshard_after_forward=True,
         offload="none",
-        expert_capacity=0.0,
+        expert_capacity_factor=0.0,
         rank_order="tp-cp-ep-dp-pp",
         prefetch=1,
         stragglers=True,
     )
     assert full == short
-    assert predict_time(**LLAMA, gpus=16, tp=4, pp=2, grad_accum=4, sequence_parallel=False) != short
+    assert predict_time(**LLAMA, gpus=16, tp=4, pp=2, num_microbatches=4, sequence_parallel=False) != short
 
 
 def test_what_tensor_pipeline_and_context_leave_is_data_parallel():
-    answer = predict_time(**LLAMA, gpus=64, tp=4, pp=2, cp=2, grad_accum=4)
+    answer = predict_time(**LLAMA, gpus=64, tp=4, pp=2, cp=2, num_microbatches=4)
     assert answer.global_batch_size == 4 * 64 / (4 * 2 * 2)
 
 
 def test_interleaving_shortens_a_pipeline_and_few_micro_batches_are_warned_of():
-    pipeline = {**LLAMA, "gpus": 8, "pp": 8, "grad_accum": 8}
-    plain, chunked = predict_time(**pipeline), predict_time(**pipeline, virtual_pp=4)
+    pipeline = {**LLAMA, "gpus": 8, "pp": 8, "num_microbatches": 8}
+    plain, chunked = predict_time(**pipeline), predict_time(**pipeline, vpp=4)
     assert chunked.terms["pipeline_bubble_s"] < 0.5 * plain.terms["pipeline_bubble_s"]
-    assert predict_time(**pipeline, virtual_pp=4, schedule="interleaved") == chunked
+    assert predict_time(**pipeline, vpp=4, schedule="interleaved") == chunked
     assert not any("Fewer micro batches" in line for line in plain.warnings)
-    few = predict_time(**{**pipeline, "grad_accum": 2})
+    few = predict_time(**{**pipeline, "num_microbatches": 2})
     assert any("Fewer micro batches than stages: 2 over pp=8" in line for line in few.warnings)
 
 
@@ -339,37 +339,37 @@ def test_ranks_are_placed_and_tensor_parallelism_across_nodes_is_warned_of():
 def test_words_that_need_sharding_bring_it():
     asked = {**LLAMA, "gpus": 8, "checkpointing": "full"}
     for words, stage in (
-        ({"shard_size": 4}, 3),
+        ({"dp_shard": 4}, 3),
         ({"reshard_after_forward": False}, 3),
         ({"prefetch": 2}, 3),
         ({"offload": "parameters"}, 3),
         ({"offload": "optimizer"}, 2),
     ):
         answer = predict_time(**asked, **words)
-        assert said(answer, f"zero={stage} assumed, for {next(iter(words))}"), words
+        assert said(answer, f"zero_stage={stage} assumed, for {next(iter(words))}"), words
         stated = predict_time(**asked, **words, zero=stage)
         assert stated.analytical_step_time_s == answer.analytical_step_time_s
 
 
 def test_a_pipeline_that_does_not_fit_shares_out_its_optimizer_states():
     answer = predict_time("llama3-70b", gpus=16, tp=4, pp=2, batch_size=1)
-    assert said(answer, "optimizer states sharded (zero=1) assumed")
+    assert said(answer, "optimizer states sharded (zero_stage=1) assumed")
 
 
 def test_checkpointing_of_some_layers_lies_between_none_and_all():
-    asked = {**LLAMA, "gpus": 8, "zero": 3}
+    asked = {**LLAMA, "gpus": 8, "zero_stage": 3}
     half, same = (predict_time(**asked, checkpointing=word) for word in ("full:16", "full:0.5"))
     assert half == same
     assert predict_time(**asked, checkpointing="full:32") == predict_time(**asked, checkpointing="full")
 
 
 def test_both_batches_say_how_many_micro_batches_are_accumulated():
-    asked = {**LLAMA, "gpus": 8, "zero": 3, "global_batch_size": 64}
+    asked = {**LLAMA, "gpus": 8, "zero_stage": 3, "global_batch_size": 64}
     answer = predict_time(**asked)
-    assert said(answer, "8 micro batches accumulated (--grad-accum 8)")
-    assert answer.step_time_s == predict_time(**asked, grad_accum=8).step_time_s
-    with pytest.raises(LayoutError, match="give only one of them, or grad_accum=8"):
-        predict_time(**asked, grad_accum=4)
+    assert said(answer, "8 micro batches accumulated (--num-microbatches 8)")
+    assert answer.step_time_s == predict_time(**asked, num_microbatches=8).step_time_s
+    with pytest.raises(LayoutError, match="give only one of them, or num_microbatches=8"):
+        predict_time(**asked, num_microbatches=4)
     with pytest.raises(LayoutError, match="give only one of them"):
         predict_time(**{**asked, "global_batch_size": 60})
 
@@ -387,7 +387,7 @@ def test_a_hugging_face_configuration_is_one_call(tmp_path):
 
 
 def test_units_gathered_ahead_hide_behind_the_computation_and_take_memory():
-    asked = {**LLAMA, "gpus": 16, "zero": 3}
+    asked = {**LLAMA, "gpus": 16, "zero_stage": 3}
     none, one, two = (predict_time(**asked, prefetch=ahead) for ahead in (0, 1, 2))
     assert one == predict_time(**asked)
     assert none.analytical_step_time_s > one.analytical_step_time_s
@@ -396,7 +396,7 @@ def test_units_gathered_ahead_hide_behind_the_computation_and_take_memory():
 
 
 def test_without_stragglers_only_their_seconds_are_gone():
-    asked = {**LLAMA, "gpus": 64, "zero": 3}
+    asked = {**LLAMA, "gpus": 64, "zero_stage": 3}
     on, off = predict_time(**asked), predict_time(**asked, stragglers=False)
     assert on.terms["straggler_s"] > 0.0
     assert "straggler_s" not in off.terms

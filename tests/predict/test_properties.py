@@ -27,8 +27,8 @@ questions = st.fixed_dictionaries(
         "batch_size": st.sampled_from([1, 4, 32, 128]),
     },
     optional={
-        "grad_accum": st.sampled_from([1, 4]),
-        "zero": st.sampled_from([0, 1, 2, 3]),
+        "num_microbatches": st.sampled_from([1, 4]),
+        "zero_stage": st.sampled_from([0, 1, 2, 3]),
         "checkpointing": st.sampled_from(["none", "selective", "full"]),
         "stack": st.sampled_from(["pytorch-eager", "megatron", "ngc-pytorch"]),
     },
@@ -52,7 +52,7 @@ def test_an_answer_adds_up(question):
     assert min(answer.terms.values()) > 0.0
     assert 0.0 < answer.interval.low_s <= answer.step_time_s <= answer.interval.high_s < math.inf
     assert answer.global_batch_size == question["batch_size"] * question["gpus"] * question.get(
-        "grad_accum", 1
+        "num_microbatches", 1
     )
     assert answer.throughput * answer.step_time_s >= answer.global_batch_size * (1 - 1e-9)
     assert answer.memory_bytes_per_device == pytest.approx(math.fsum(answer.memory_terms.values()))
@@ -74,9 +74,10 @@ def test_more_coverage_is_wider(question):
 
 @given(questions)
 def test_memory_grows_with_the_batch(question):
-    zero = question.get("zero", 0)  # else a larger batch may be answered with sharding
+    zero = question.get("zero_stage", 0)  # else a larger batch may be answered with sharding
     small, large = (
-        asked(**{**question, "zero": zero, "batch_size": question["batch_size"] * times}) for times in (1, 4)
+        asked(**{**question, "zero_stage": zero, "batch_size": question["batch_size"] * times})
+        for times in (1, 4)
     )
     assert small.memory_bytes_per_device < large.memory_bytes_per_device
 

@@ -17,10 +17,10 @@ from precision_time.units import GIBI
 OFFER = re.compile(r"(?:To fit: |; or )(?P<words>.+?) -> (?P<needed>[\d.]+) of (?P<capacity>[\d.]+) GiB, ")
 A100 = {"device": "A100-SXM4-80GB", "precision": "bf16-mixed", "seq_len": 2048}
 TOO_LARGE: dict[str, dict[str, Any]] = {
-    "replicated": {**A100, "model": "llama3-8b", "gpus": 8, "zero": 0, "batch_size": 1},
-    "large batch": {**A100, "model": "llama3-8b", "gpus": 8, "zero": 3, "batch_size": 16},
-    "70B": {**A100, "model": "llama2-70b", "gpus": 8, "zero": 1, "batch_size": 4},
-    "experts": {**A100, "model": "mixtral-8x7b", "gpus": 8, "zero": 2, "batch_size": 4},
+    "replicated": {**A100, "model": "llama3-8b", "gpus": 8, "zero_stage": 0, "batch_size": 1},
+    "large batch": {**A100, "model": "llama3-8b", "gpus": 8, "zero_stage": 3, "batch_size": 16},
+    "70B": {**A100, "model": "llama2-70b", "gpus": 8, "zero_stage": 1, "batch_size": 4},
+    "experts": {**A100, "model": "mixtral-8x7b", "gpus": 8, "zero_stage": 2, "batch_size": 4},
     "adapters": {"model": "llama3-8b-lora", "device": "RTX4090", "checkpointing": "full"},
     "405B": {**A100, "model": "llama3.1-405b", "gpus": 16},
     "images": {"model": "resnet50", "device": "V100-SXM2-16GB", "precision": "fp32", "batch_size": 1024},
@@ -143,7 +143,7 @@ def test_the_shortfall_is_what_the_memory_says() -> None:
 def test_a_job_that_only_the_allocator_could_break_is_tight() -> None:
     """Within its assumed waste nothing can be said: the run of 16,384 H100 was that full, and ran."""
     words = "llama3.1-405b -d H100-SXM5-80GB -g 16384 -p bf16-mixed --seq-len 8192 --stack nemo-tuned --tp 8 "
-    words += "--pp 16 --stage-layers 7,8x14,7 --virtual-pp 8 -b 1 --grad-accum 16 --zero 1"
+    words += "--pp 16 --stage-layers 7,8x14,7 --vpp 8 -b 1 --num-microbatches 16 --zero-stage 1"
     (request,) = requests_in_words(words.split())
     answer = predict(request)
     (text,) = [each.text for each in answer.diagnostics if each.code == "memory"]
@@ -159,14 +159,14 @@ def test_a_job_that_only_the_allocator_could_break_is_tight() -> None:
 def test_a_smaller_batch_keeps_the_samples_per_step() -> None:
     asked = {**TOO_LARGE["images"]}
     (words,) = [each["words"] for each in OFFER.finditer(said(predict_time(**asked))[1])
-                if "--grad-accum" in each["words"]]  # fmt: skip
+                if "--num-microbatches" in each["words"]]  # fmt: skip
     assert typed(asked, words).resolve().layout.global_batch_size == 1024
 
 
 def test_what_one_device_cannot_do_is_not_offered_to_it() -> None:
-    _, remedy = said(predict_time(**{**A100, "model": "llama3-8b", "batch_size": 1, "zero": 0}))
+    _, remedy = said(predict_time(**{**A100, "model": "llama3-8b", "batch_size": 1, "zero_stage": 0}))
     here = remedy.partition("-g ")[0]
-    assert "--tp" not in here and "--zero 1" not in here
+    assert "--tp" not in here and "--zero-stage 1" not in here
 
 
 def test_a_sample_that_no_cluster_holds_is_said_so() -> None:

@@ -11,7 +11,7 @@ from precision_time.errors import ConfigError
 from precision_time.predict.api import predict_time
 from precision_time.request.request import Request
 
-GPT2: dict[str, Any] = {"model": "gpt2", "gpus": 8, "batch_size": 12, "grad_accum": 5, "seq_len": 1024}
+GPT2: dict[str, Any] = {"model": "gpt2", "gpus": 8, "batch_size": 12, "num_microbatches": 5, "seq_len": 1024}
 
 
 def test_tokens_are_steps_device_hours_and_an_interval() -> None:
@@ -76,7 +76,7 @@ def test_a_batch_in_tokens_is_the_nearest_that_the_replicas_share() -> None:
     job = Request.of({**asked, "global_batch_tokens": 500_000}).resolve()
     assert job.layout.global_batch_size == 480.0
     assert any("500,000 tokens per step read as 480 samples" in item.text for item in job.diagnostics)
-    assert job.layout.num_micro_batches == 5
+    assert job.layout.num_microbatches == 5
     exact = Request.of({**asked, "global_batch_tokens": 480 * 1024}).resolve()
     assert all("read as" not in item.text or "tokens per step" not in item.text for item in exact.diagnostics)
 

@@ -23,7 +23,7 @@ LLM: dict[str, Any] = {"model": "llama3-8b", "device": "H100", "gpus": 8, "preci
 SAID: dict[str, Any] = {
     "stack": "ngc-pytorch", "software": 2023.5, "compiler": "none", "channels_last": True,
     "real_input": False,
-    "zero": 0, "checkpointing": "none", "attention": "flash2", "grad_accum": 1,
+    "zero_stage": 0, "checkpointing": "none", "attention": "flash2", "num_microbatches": 1,
 }  # fmt: skip
 QUESTIONS = [
     {**CNN, "global_batch_size": 1024},
@@ -53,7 +53,7 @@ def test_scenarios_are_weighted_and_the_own_job_is_first(asked: dict[str, Any]) 
         assert each.job.workload is job.workload and each.job.precision == job.precision
         own = job.layout
         micro, counts, _ = each.batches(
-            own, np.array([own.micro_batch_size]), np.array([float(own.num_micro_batches)])
+            own, np.array([own.micro_batch_size]), np.array([float(own.num_microbatches)])
         )
         # The same samples per step, however they are cut.
         assert micro[0] * counts[0] * each.job.layout.dp == pytest.approx(own.global_batch_size)

@@ -30,8 +30,15 @@ FIGURES = (
 )
 MIXED = [
     {"model": "resnet50", "device": "V100-SXM2-16GB", "precision": ["fp32", "fp8-mixed"], "gpus": [1, 24]},
-    {"model": "llama3-8b", "device": "H100", "gpus": 16, "tp": [1, 3, 8], "pp": [1, 2], "zero": [0, 1, 3]},
-    {"model": "mixtral-8x7b", "device": "H200-SXM-141GB", "gpus": 64, "ep": 8, "grad_accum": [1, 4]},
+    {
+        "model": "llama3-8b",
+        "device": "H100",
+        "gpus": 16,
+        "tp": [1, 3, 8],
+        "pp": [1, 2],
+        "zero_stage": [0, 1, 3],
+    },
+    {"model": "mixtral-8x7b", "device": "H200-SXM-141GB", "gpus": 64, "ep": 8, "num_microbatches": [1, 4]},
     {"model": "bert-large", "device": ["L40S", "MI300X"], "seq_len": 512, "mean_seq_len": [None, 200]},
     {"model": "gpt2", "device": "A100-SXM4-40GB", "gpus": [1, 8], "input_rate": 100.0, "coverage": 0.5},
     {"model": "llama3-8b", "device": "H100", "gpus": 32, "method": "dpo", "anchors": None},
@@ -120,7 +127,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Grid:
         {"micro_batch_size": [8, None]},
         {"batch_size": [None]},
         {"precision": [None, "tf32"]},
-        {"zero": [None, 1]},
+        {"zero_stage": [None, 1]},
     ],
     ids=str,
 )

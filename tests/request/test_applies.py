@@ -16,14 +16,20 @@ from precision_time.request.schema import request_fields
 
 JOBS: dict[str, dict[str, Any]] = {
     "images": {"model": "resnet50", "device": "A100-SXM4-80GB", "batch_size": 32},
-    "text": {"model": "gpt2", "device": "A100-SXM4-80GB", "gpus": 8, "batch_size": 4, "zero": 3},
+    "text": {"model": "gpt2", "device": "A100-SXM4-80GB", "gpus": 8, "batch_size": 4, "zero_stage": 3},
     "experts": {
-        **{"model": "qwen3-30b-a3b", "device": "H100-SXM5-80GB", "gpus": 16, "batch_size": 1, "zero": 3},
+        **{
+            "model": "qwen3-30b-a3b",
+            "device": "H100-SXM5-80GB",
+            "gpus": 16,
+            "batch_size": 1,
+            "zero_stage": 3,
+        },
         **{"seq_len": 2048},
     },
     "pipeline": {
-        **{"model": "llama3-8b", "device": "H100-SXM5-80GB", "gpus": 32, "batch_size": 1, "zero": 1},
-        **{"tp": 2, "pp": 4, "grad_accum": 8, "seq_len": 8192},
+        **{"model": "llama3-8b", "device": "H100-SXM5-80GB", "gpus": 32, "batch_size": 1, "zero_stage": 1},
+        **{"tp": 2, "pp": 4, "num_microbatches": 8, "seq_len": 8192},
     },
 }
 OTHER: dict[str, Any] = {
@@ -41,11 +47,11 @@ OTHER: dict[str, Any] = {
     "anchors": [{"step_time_s": 5.0}], "calibration": "missing.json", "custom": "missing.toml",
     "predictor": "missing",
     "example_inputs": 1, "cluster": 1, "stragglers": False,
-    "tp": 4, "pp": 2, "cp": 2, "ep": 4, "expert_tp": 2, "expert_capacity": 1.25, "expert_nodes": 1,
-    "expert_overlap": True, "rank_order": "dp-tp-cp-pp", "zero": 2, "shard_size": 2,
+    "tp": 4, "pp": 2, "cp": 2, "ep": 4, "etp": 2, "expert_capacity_factor": 1.25, "expert_nodes": 1,
+    "expert_overlap": True, "rank_order": "dp-tp-cp-pp", "zero_stage": 2, "dp_shard": 2,
     "reshard_after_forward": False, "prefetch": 2, "offload": "optimizer",
-    "data_parallel_engine": "parameter-server", "grad_accum": 2, "checkpointing": "full",
-    "sequence_parallel": True, "context_method": "ulysses", "schedule": "gpipe", "virtual_pp": 2,
+    "data_parallel_engine": "parameter-server", "num_microbatches": 2, "checkpointing": "full",
+    "sequence_parallel": True, "cp_comm_type": "ulysses", "schedule": "gpipe", "vpp": 2,
     "stage_layers": "7,9,9,7", "uneven": True,
     "inputs": ["x:float32[2,3]"], "forward": "f", "loss": "f", "network": "100g-tcp",
 }  # fmt: skip
@@ -100,7 +106,7 @@ def test_a_stated_field_changes_the_answer_or_is_told_or_refused(job: str, field
         ({"model": "gpt2", "image_size": 224}, "image_size=224 does not apply: gpt2 .*seq_len= would"),
         ({"model": "dit-s-2", "seq_len": 300}, "seq_len=300 does not apply"),
         ({"model": "gpt2", "schedule": "gpipe"}, "schedule=gpipe does not apply: no pipeline"),
-        ({"model": "gpt2", "context_method": "ulysses"}, "context_method=ulysses does not apply"),
+        ({"model": "gpt2", "cp_comm_type": "ulysses"}, "cp_comm_type=ulysses does not apply"),
         ({"model": "gpt2", "sequence_parallel": True}, "sequence_parallel=True does not apply"),
         ({"model": "resnet50", "input_rate": 9.0, "loader": "dali"}, "loader=dali does not apply"),
         ({"model": "resnet50", "tokens": 10**9}, "tokens=1000000000: resnet50 takes no tokens"),

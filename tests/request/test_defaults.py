@@ -79,7 +79,7 @@ def test_a_graph_has_one_stack_and_so_has_its_name(model: str, device: str) -> N
     """GPT-2 captured was pytorch-llm for predict and pytorch-eager for PredictDDL."""
     graph = load_workload(model).graph
     stacks = {
-        predict_time(each, device=device, gpus=8, batch_size=4, zero=0).stack for each in (graph, model)
+        predict_time(each, device=device, gpus=8, batch_size=4, zero_stage=0).stack for each in (graph, model)
     }
     cluster = get_cluster(device=device, num_devices=8)
     asked = PredictDDLRequest(model=graph, cluster=cluster, batch_size=4)
@@ -107,7 +107,7 @@ def test_a_measured_row_without_a_framework_is_a_question_without_one(
     assert layout is not None
     said: dict[str, Any] = {
         **{"device": "H100-SXM5-80GB", "gpus": 8, "precision": "bf16-mixed", "batch_size": 1},
-        **{"optimizer": optimizer, "zero": layout.zero_stage, "scope": row.scope, **sizes},
+        **{"optimizer": optimizer, "zero_stage": layout.zero_stage, "scope": row.scope, **sizes},
     }
     times = predict_step_times([job], shipped_predictor(), coverage=0.9).step_time_s
     assert job.stack.profile == predict_time(model, **said).stack
@@ -119,12 +119,12 @@ def test_a_measured_row_without_a_framework_is_a_question_without_one(
     [
         ("bf16-mixed", {"stack": "megatron"}, "megatron"),
         ("fp16-mixed", {"stack": "deepspeed-megatron"}, "deepspeed"),
-        ("bf16-mixed", {"stack": "torchtitan", "zero": 3}, "fsdp-fp32-reduce"),
-        ("bf16-mixed", {"zero": 2}, "deepspeed"),
-        ("bf16-mixed", {"zero": 3}, "fsdp"),
+        ("bf16-mixed", {"stack": "torchtitan", "zero_stage": 3}, "fsdp-fp32-reduce"),
+        ("bf16-mixed", {"zero_stage": 2}, "deepspeed"),
+        ("bf16-mixed", {"zero_stage": 3}, "fsdp"),
         ("bf16-mixed", {}, "autocast"),
         ("bf16-mixed:autocast", {"stack": "megatron"}, "autocast"),
-        ("autocast-bf16", {"zero": 3}, "autocast"),
+        ("autocast-bf16", {"zero_stage": 3}, "autocast"),
     ],
 )
 def test_code_decides_how_weights_are_held_where_the_precision_does_not_say(
@@ -148,7 +148,7 @@ def test_weights_are_held_as_full_sharding_does_where_nothing_else_fits() -> Non
     assert job.layout.zero_stage == 3
     assert job.precision == get_policy("bf16-mixed", variant="fsdp")
     asked.pop("model")
-    search = find_layouts("llama2-7b", fix=["zero=3", "tp=1", "pp=1"], top=1, **asked)
+    search = find_layouts("llama2-7b", fix=["zero_stage=3", "tp=1", "pp=1"], top=1, **asked)
     assert search.jobs[0].precision == job.precision
 
 

@@ -89,7 +89,7 @@ def test_the_command_has_no_other_options(shown: dict[str, str]) -> None:
         (predict_time, set()),
         (compare_precisions, {"precision"}),
         (find_layouts, {*LayoutOptions.model_fields, "batch_size"}),
-        (explain, {"gpus", "tp", "zero"}),
+        (explain, {"gpus", "tp", "zero_stage"}),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from precision_time.diagnostics import Diagnostics
 from precision_time.errors import ConfigError, LayoutError, PrecisionTimeError
-from precision_time.parallel.layout import ContextMethod, Layout, Offload, PipelineSchedule
+from precision_time.parallel.layout import CpCommType, Layout, Offload, PipelineSchedule
 from precision_time.request.layout import layout_of, options_of
 from precision_time.request.schema import LayoutOptions
 from precision_time.workload.resolve import load_workload
@@ -21,13 +21,13 @@ DEGREES = st.sampled_from([1, 2, 4])
 OPTIONS = st.fixed_dictionaries(
     {"uneven": st.just(True)},
     optional={
-        **{name: DEGREES for name in ("tp", "pp", "cp", "ep", "expert_tp", "virtual_pp", "grad_accum")},
-        "expert_capacity": st.sampled_from([0.0, 1.0, 1.25]),
+        **{name: DEGREES for name in ("tp", "pp", "cp", "ep", "etp", "vpp", "num_microbatches")},
+        "expert_capacity_factor": st.sampled_from([0.0, 1.0, 1.25]),
         "expert_nodes": st.sampled_from([0, 4]),
         "expert_overlap": st.booleans(),
         "rank_order": st.sampled_from(["tp-cp-dp-pp", "dp-tp-cp-pp", "tp-cp-ep-dp-pp"]),
-        "zero": st.integers(0, 3),
-        "shard_size": st.sampled_from([0, 1, 2]),
+        "zero_stage": st.integers(0, 3),
+        "dp_shard": st.sampled_from([0, 1, 2]),
         "reshard_after_forward": st.booleans(),
         "prefetch": st.integers(0, 3),
         "offload": st.sampled_from(Offload),
@@ -36,7 +36,7 @@ OPTIONS = st.fixed_dictionaries(
             ["none", "selective", "selective:core_attn+layernorm", "full", "full:0.5", "full:8", "full:0.3"]
         ),
         "sequence_parallel": st.booleans(),
-        "context_method": st.sampled_from(ContextMethod),
+        "cp_comm_type": st.sampled_from(CpCommType),
         "schedule": st.sampled_from(PipelineSchedule),
     },
 )

@@ -160,7 +160,7 @@ def test_options_take_the_place_of_what_a_job_file_says(
     path.write_text('model = "resnet50"\ngpus = 8\nzero = 1\n[sizes]\nlayers = 3\n', encoding="utf-8")
     asked = parsed([str(path), "--gpus", "16", "--no-stragglers"])
     assert asked == Request.of(
-        {"model": "resnet50", "gpus": 16, "zero": 1, "sizes": {"layers": 3}, "stragglers": False}
+        {"model": "resnet50", "gpus": 16, "zero_stage": 1, "sizes": {"layers": 3}, "stragglers": False}
     )
 
 

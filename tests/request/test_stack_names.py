@@ -27,7 +27,7 @@ def test_what_a_name_implies_is_what_a_user_could_say(name: str) -> None:
     fields = {
         name: value
         for name, value in {**said.fields, **said.sharded}.items()
-        if name not in ("zero", "checkpointing")
+        if name not in ("zero_stage", "checkpointing")
     }
     plain = Request.of({"model": "gpt2", "device": "2xA100", "stack": said.stack, **fields, "batch_size": 4})
     assert plain.resolve().stack == job.stack
@@ -36,16 +36,16 @@ def test_what_a_name_implies_is_what_a_user_could_say(name: str) -> None:
 
 def test_what_is_said_holds_before_what_a_name_implies() -> None:
     request = Request.of(
-        {"model": "gpt2", "device": "8xA100", "stack": "verl", "zero": 1, "software": 2024.0}
+        {"model": "gpt2", "device": "8xA100", "stack": "verl", "zero_stage": 1, "software": 2024.0}
     )
-    assert (request.layout.zero, request.software, request.layout.checkpointing) == (1, 2024.0, "full")
+    assert (request.layout.zero_stage, request.software, request.layout.checkpointing) == (1, 2024.0, "full")
     nested = Request.of({"model": "gpt2", "stack": "trl", "layout": {"checkpointing": "none"}})
     assert nested.layout.checkpointing == "none"
 
 
 def test_one_device_is_not_sharded() -> None:
-    assert Request.of({"model": "gpt2", "device": "A100", "stack": "deepspeed"}).layout.zero is None
-    assert Request.of({"model": "gpt2", "device": "8xA100", "stack": "deepspeed"}).layout.zero == 2
+    assert Request.of({"model": "gpt2", "device": "A100", "stack": "deepspeed"}).layout.zero_stage is None
+    assert Request.of({"model": "gpt2", "device": "8xA100", "stack": "deepspeed"}).layout.zero_stage == 2
 
 
 def test_a_request_with_a_name_says_itself_again() -> None:

@@ -31,10 +31,10 @@ LARGE: dict[str, dict[str, Any]] = {
     [
         ({"stack": "megatron"}, 1),
         ({"stack": "megatron", "software": 2022.5}, 0),
-        ({"stack": "megatron", "zero": 0}, 0),
-        ({"stack": "megatron", "pp": 2, "grad_accum": 4}, 1),
+        ({"stack": "megatron", "zero_stage": 0}, 0),
+        ({"stack": "megatron", "pp": 2, "num_microbatches": 4}, 1),
         ({"stack": "torchtitan"}, 3),
-        ({"stack": "torchtitan", "pp": 2, "grad_accum": 4}, 1),
+        ({"stack": "torchtitan", "pp": 2, "num_microbatches": 4}, 1),
         ({"stack": "megatron", "gpus": 2}, 0),
         ({"stack": "megatron", "model": "resnet50"}, 0),
         ({}, 0),
@@ -90,14 +90,14 @@ def test_what_does_not_fit_plainly_gets_a_usual_layout(
 def test_what_fits_or_says_its_layout_is_left_alone(asked: dict[str, Any]) -> None:
     job = Request.of(asked).resolve()
     assert chosen(job) == ""
-    assert job.layout.tp == asked.get("tp", 1) and job.layout.num_micro_batches == 1
+    assert job.layout.tp == asked.get("tp", 1) and job.layout.num_microbatches == 1
 
 
 def test_a_global_batch_of_a_stated_pipeline_is_cut_up() -> None:
     asked = {"model": "llama3-8b", "gpus": 16, "tp": 2, "pp": 4, "global_batch_size": 64, "seq_len": 4096}
     layout = Request.of(asked).resolve().layout
     assert (layout.tp, layout.pp, layout.global_batch_size) == (2, 4, 64)
-    assert layout.num_micro_batches >= layout.pp
+    assert layout.num_microbatches >= layout.pp
 
 
 def test_a_batch_that_no_layout_divides_is_still_refused() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+DATA = Path(__file__).parents[2] / "data"
 MODULES = (
     "cifar",
     "detection_onestage",
@@ -79,8 +79,8 @@ FLOPS_MATCH = ("resnet18-cifar", "resnet50-cifar", "efficientdet_d0", "retinanet
 @cache
 def entries() -> dict[str, Any]:
     """All entries of this room's modules by name; a name may occur once only."""
-    if str(SCRIPTS) not in sys.path:
-        sys.path.insert(0, str(SCRIPTS))
+    if str(DATA) not in sys.path:
+        sys.path.insert(0, str(DATA))
     found: dict[str, Any] = {}
     for module in MODULES:
         own = import_module(f"zoo_definitions.{module}").ENTRIES
@@ -161,7 +161,7 @@ def test_aliases_name_nothing_twice() -> None:
 @cache
 def graph_of(name: str) -> Any:
     """The captured graph of an entry."""
-    from precision_time.workload.capture.recorder import CAPTURE_BATCH, record
+    from precision_time.capture.recorder import CAPTURE_BATCH, record
 
     entry = entries()[name]
     with torch.device("meta"):

@@ -265,7 +265,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def transformers() -> Any:
-    from precision_time.workload.capture.huggingface import import_transformers
+    from precision_time.capture.huggingface import import_transformers
 
     return import_transformers()
 

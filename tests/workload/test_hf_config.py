@@ -173,7 +173,7 @@ def test_names_are_no_configurations() -> None:
 def test_parameters_are_those_of_the_module(kind: str) -> None:
     import torch
 
-    from precision_time.workload.capture.huggingface import import_transformers
+    from precision_time.capture.huggingface import import_transformers
 
     transformers = import_transformers()
     config = transformers.AutoConfig.for_model(kind)

@@ -19,7 +19,7 @@ from precision_time.workload.graph import graph_to_json
 from precision_time.workload.zoo import load_zoo_graph, zoo_index
 
 HERE = Path(__file__).parent
-MODELS = HERE.parents[1] / "scripts" / "zoo_models.csv"
+MODELS = HERE.parents[1] / "data" / "zoo_models.csv"
 
 
 def table(path):

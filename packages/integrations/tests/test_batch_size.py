@@ -194,7 +194,7 @@ def test_lightning_begins_at_the_prediction(mode: str, tmp_path: Any) -> None:
 def test_the_trainer_of_hugging_face_begins_at_the_prediction(tmp_path: Any) -> None:
     import torch
 
-    from precision_time.workload.capture.timm_models import import_torchvision
+    from precision_time.capture.timm_models import import_torchvision
 
     with suppress(ImportError, RuntimeError):
         import_torchvision()

@@ -63,7 +63,7 @@ def example(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The example, declared as its installation would."""
     declared = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]["entry-points"]
     groups = {group.removeprefix("precision_time."): entries for group, entries in declared.items()}
-    assert set(groups) == set(plugins.GROUPS) - {"routes"}  # those are of the service's own packages
+    assert set(groups) == set(plugins.GROUPS) - {"routes", "captures"}  # those come with the package
     monkeypatch.syspath_prepend(str(EXAMPLE / "src"))
     declare(folder, groups, name=NAME)
     plugins.forget_plugins()

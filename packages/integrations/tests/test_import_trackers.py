@@ -45,7 +45,7 @@ FIELDS = {
     "steps": STEPS,
     "model": "gpt2",
     "optimizer": "adamw",
-    "grad_accum": 2,
+    "num_microbatches": 2,
 }
 
 
@@ -432,13 +432,13 @@ def test_samplers_of_the_machine_are_no_steps() -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"precision": "16", "accumulate_grad_batches": "4"}, {"precision": "fp16-mixed", "grad_accum": 4}),
+        ({"precision": "16", "accumulate_grad_batches": "4"}, {"precision": "fp16-mixed", "num_microbatches": 4}),
         ({"mixed_precision": "no", "epochs": 3}, {"precision": "fp32", "epochs": 3}),
         (
             {"deepspeed": {"train_micro_batch_size_per_gpu": 2, "train_batch_size": 64,
                            "bf16": {"enabled": True},
                            "zero_optimization": {"stage": 3}}},
-            {"batch_size": 2, "precision": "bf16-mixed", "zero": 3},
+            {"batch_size": 2, "precision": "bf16-mixed", "zero_stage": 3},
         ),
         ({"train_batch_size": 64}, {"batch_size": 64}),
         ({"per_device_eval_batch_size": 64, "eval_batch_size": 8, "max_steps": -1, "num_workers": 8}, {}),

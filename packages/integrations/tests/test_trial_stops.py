@@ -12,7 +12,7 @@ import pytest
 from precision_time_integrations.online.monitor import RunMonitor
 from precision_time_integrations.trials import least_remaining_s, risk_of_check
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "studies"))
 
 from eta_series import Series, read_series  # noqa: E402
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from precision_time.errors import ConfigError
-from precision_time.learn.table import JobTable, MeasuredTable
+from precision_time.learn.measured import MeasuredTable
+from precision_time.learn.table import JobTable
 from precision_time.workload.graph import Node, OpClass, OpGraph
 from precision_time.workload.resolve import load_workload
 from precision_time_papers.contract import FeatureTable, JobViews

@@ -9,7 +9,8 @@ import pytest
 from precision_time.corpus.measurement import Measurement
 from precision_time.errors import ConfigError
 from precision_time.learn.boosting import DEFAULT_SETTINGS
-from precision_time.learn.table import JobTable, MeasuredTable
+from precision_time.learn.measured import MeasuredTable
+from precision_time.learn.table import JobTable
 from precision_time.workload.graph import PRODUCT_CLASSES
 from precision_time_papers.contract import FeatureTable, JobViews, column
 from precision_time_papers.daydream import DaydreamWhatIf, what_if

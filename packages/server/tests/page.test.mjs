@@ -77,8 +77,8 @@ test("more or fewer devices train the same at the same batch per device", () => 
 });
 
 test("a layout in words becomes texts of the form", () => {
-  const layout = [{ name: "zero", kind: "integer", flag: "--zero" }, { name: "grad_accum", kind: "integer", flag: "--grad-accum" }, { name: "uneven", kind: "boolean", flag: "--uneven" }];
-  assert.deepEqual(layoutOf("--zero 1 --grad-accum 4 --no-uneven --other 3", layout), { zero: "1", grad_accum: "4", uneven: "false" });
+  const layout = [{ name: "zero_stage", kind: "integer", flag: "--zero-stage" }, { name: "num_microbatches", kind: "integer", flag: "--num-microbatches" }, { name: "uneven", kind: "boolean", flag: "--uneven" }];
+  assert.deepEqual(layoutOf("--zero-stage 1 --num-microbatches 4 --no-uneven --other 3", layout), { zero_stage: "1", num_microbatches: "4", uneven: "false" });
   assert.deepEqual(layoutOf("", layout), {});
 });
 

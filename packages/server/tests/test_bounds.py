@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import threading
@@ -251,6 +252,34 @@ def test_a_thread_that_does_not_come_back_is_replaced(
                     assert client.post(PREDICT, json={"model": "resnet50", "gpus": 8}).status_code == 200
         finally:
             late.set()
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/sweeps", {"model": "resnet50", "batch_size": [*range(1, 41)]}),
+        (
+            "/v1/predictions/batch",
+            {"shared": {"model": "resnet50"}, "jobs": [{"batch_size": n} for n in range(1, 41)]},
+        ),
+    ],
+)
+def test_other_calls_come_between_the_jobs_of_one(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any]
+) -> None:
+    """Jobs are read on the event loop: 1,000 with 64 anchors each would hold it for half a second."""
+    found = Request.of
+    free: list[bool] = [True]
+
+    def read(fields: Any) -> Request:
+        assert free[0], "no other call was let in since the last job"
+        free[0] = False
+        asyncio.get_running_loop().call_soon(free.__setitem__, 0, True)
+        return found(fields)
+
+    monkeypatch.setattr(Request, "of", read)
+    answer = client.post(path, json=body)
+    assert answer.status_code == 200, answer.text[:300]
 
 
 @pytest.mark.parametrize("stated", [True, False])

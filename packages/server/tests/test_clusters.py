@@ -168,7 +168,7 @@ def test_anchors_count_for_every_job_whatever_it_asks(client: TestClient, put: A
     factors = [
         asked(client, **JOB, **own, cluster="slow")["step_time_s"]
         / asked(client, **JOB, **own, cluster="plain")["step_time_s"]
-        for own in ({}, {"zero": 3}, {"optimizer": "adamw"})
+        for own in ({}, {"zero_stage": 3}, {"optimizer": "adamw"})
     ]
     # The anchor takes nothing of the job: as anchors of a request it would be another one each time.
     assert all(1.2 < factor < 2.0 for factor in factors)

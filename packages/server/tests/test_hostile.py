@@ -127,7 +127,12 @@ def test_long_work_ends_when_its_caller_goes(app: FastAPI) -> None:
             started_s = time.perf_counter()
             await app(scope_of("/v1/layouts"), parts(body_of(asked), then=soon), send)
             gone_s = time.perf_counter() - started_s
-            small = {"model": "llama3-8b", "device": "H100-SXM5-80GB", "gpus": 8, "fix": ["pp=1", "zero=1"]}
+            small = {
+                "model": "llama3-8b",
+                "device": "H100-SXM5-80GB",
+                "gpus": 8,
+                "fix": ["pp=1", "zero_stage=1"],
+            }
             never = asyncio.Event()
             await app(scope_of("/v1/layouts"), parts(body_of(small), then=never.wait), send)
         return gone_s, sent, time.perf_counter() - started_s

@@ -45,7 +45,7 @@ STATES: Mapping[str, Mapping[str, str]] = {
         "checkpointing": "full:0.5", "tokens": "300B", "precision": "fp8-mixed", "network": "400g-ib",
     },
     "a list in one text": {
-        "model": "gpt2", "gpus": "4", "pp": "4", "stage_layers": "2,4,3x2", "grad_accum": "8",
+        "model": "gpt2", "gpus": "4", "pp": "4", "stage_layers": "2,4,3x2", "num_microbatches": "8",
         "batch_size": "1", "packing": "true", "coverage": "0.5",
     },
     "a pasted configuration": {"config": json.dumps(CONFIG), "batch_size": "2", "attention": "flash2"},
@@ -145,7 +145,7 @@ console.log(JSON.stringify({seconds}.map(duration)));
 
 
 _WRONG: Mapping[str, dict[str, Any]] = {
-    "batch_size": {"batch_size": -3}, "gpus": {"gpus": "x"}, "zero": {"zero": 9},
+    "batch_size": {"batch_size": -3}, "gpus": {"gpus": "x"}, "zero_stage": {"zero_stage": 9},
     "schedule": {"schedule": "ff"}, "device": {"device": "H1000"}, "precision": {"precision": "bf17"},
     "tp": {"tp": 3, "gpus": 8}, "network": {"network": "foo"},
     "stack": {"stack": "zz"}, "epochs": {"epochs": -1},

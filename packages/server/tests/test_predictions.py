@@ -172,7 +172,7 @@ def test_settings_travel_to_the_workers(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_job_that_does_not_fit_comes_with_what_to_ask_for(client: TestClient) -> None:
-    job = {"model": "llama3-8b", "device": "V100-SXM2-32GB", "gpus": 8, "batch_size": 4, "zero": 0}
+    job = {"model": "llama3-8b", "device": "V100-SXM2-32GB", "gpus": 8, "batch_size": 4, "zero_stage": 0}
     found = client.post("/v1/predictions", json=job).json()
     assert not found["fits"]
     said = [item["text"] for item in found["diagnostics"]]

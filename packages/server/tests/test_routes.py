@@ -119,7 +119,7 @@ def test_the_size_of_a_plan_is_counted_before_the_work(client: TestClient) -> No
 def test_a_search_is_the_library_s_and_is_counted_before_the_work(client: TestClient) -> None:
     asked: dict[str, Any] = {
         "model": "llama3-8b", "device": "H100-SXM5-80GB", "gpus": 16, "global_batch_size": 64, "top": 2,
-        "fix": ["zero=1", "schedule=1f1b"],
+        "fix": ["zero_stage=1", "schedule=1f1b"],
     }  # fmt: skip
     found, expected = said(client, "/v1/layouts", asked), find_layouts(**asked)
     assert [each["prediction"]["step_time_s"] for each in found["ranked"]] == pytest.approx(
@@ -139,8 +139,8 @@ def test_a_search_is_the_library_s_and_is_counted_before_the_work(client: TestCl
             "model": "llama3-8b", "device": "H100-SXM5-80GB", "gpus": 8, "pp": 4, "schedule": "zero-bubble",
             "global_batch_size": 16,
         },
-        {"model": "llama3-8b", "device": "H100-SXM5-80GB", "gpus": 8, "zero": 3, "method": "grpo"},
-        {"model": "bert-base", "gpus": 8, "batch_size": 2, "grad_accum": 4000},
+        {"model": "llama3-8b", "device": "H100-SXM5-80GB", "gpus": 8, "zero_stage": 3, "method": "grpo"},
+        {"model": "bert-base", "gpus": 8, "batch_size": 2, "num_microbatches": 4000},
     ],
 )  # fmt: skip
 def test_segments_of_a_timeline_add_up_to_the_step(client: TestClient, job: dict[str, Any]) -> None:
@@ -154,7 +154,7 @@ def test_segments_of_a_timeline_add_up_to_the_step(client: TestClient, job: dict
         assert found["seconds_by_kind"].get(name, 0.0) == pytest.approx(term_s, rel=1e-9)
     rows = [found["segments"], *(stage["segments"] for stage in found["stages"])]
     assert len(rows) == (1 + found["pipeline_stages"] if found["simulated"] else 1)
-    assert found["simulated"] == (job.get("grad_accum") != 4000)
+    assert found["simulated"] == (job.get("num_microbatches") != 4000)
     assert ("sum" in found["meaning"]) != ("simulation" in found["meaning"])
     for row in rows:
         bars = [bar for bar in row if bar["stream"] != "overlapped communication"]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from importlib.resources import files
 from typing import Annotated
 
 import typer
 
 from ..errors import UnknownNameError
+from ..io import packaged
 from .options import JsonOption
 from .output import write_json
 
@@ -41,7 +41,7 @@ def glossary(
 
 def glossary_text() -> str:
     """The glossary as Markdown; docs/glossary.md is a copy of it."""
-    return files(__package__).joinpath("data/glossary.md").read_text(encoding="utf-8")
+    return packaged(__package__, "data/glossary.md").read_text(encoding="utf-8")
 
 
 def entries_of(text: str) -> dict[str, str]:

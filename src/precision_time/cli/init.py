@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from ..errors import OutputError
-from ..io import write_atomically
+from ..io import packaged, write_atomically
 from .options import JsonOption
 from .output import message, write_json
 
@@ -62,7 +61,7 @@ def init(
 
 def template(kind: str) -> str:
     """The file that `init` writes."""
-    return files(__package__).joinpath(f"data/{kind}.yaml").read_text(encoding="utf-8")
+    return packaged(__package__, f"data/{kind}.yaml").read_text(encoding="utf-8")
 
 
 def schema_of(kind: str) -> dict[str, Any]:

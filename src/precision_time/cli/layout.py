@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   precision-time layout llama3-70b -d H100-SXM5-80GB -g 512 --global-batch-size 1024
-  precision-time layout mixtral-8x7b -d H100-SXM5-80GB -g 128 -p fp8-mixed --fix zero=1 --fix tp=4,8
+  precision-time layout mixtral-8x7b -d H100-SXM5-80GB -g 128 -p fp8-mixed --fix zero_stage=1 --fix tp=4,8
   precision-time layout llama3-8b -d A100-SXM4-80GB -g 64 --timeline step.html --trace step.json --json
   precision-time layout llama3-70b -d H100-SXM5-80GB -g 64 --emit megatron > pretrain.sh
 """
@@ -41,7 +41,7 @@ def layout(
         typer.Option(
             "--fix",
             metavar="NAME=VALUE[,VALUE]",
-            help="Field of the layout that is given, such as tp=8 or zero=1,3; may be repeated.",
+            help="Field of the layout that is given, such as tp=8 or zero_stage=1,3; may be repeated.",
         ),
     ] = None,
     top: Annotated[int, typer.Option("--top", help="Layouts to show.")] = 10,

@@ -326,16 +326,18 @@ class OneCommand(typer.core.TyperCommand):
         }
         if all(not word.startswith("-") or word.partition("=")[0] in takes_value for word in args):
             return args
-        from .settings import as_settings
+        from .settings import as_settings, renamed_flag
 
         table: dict[str, str] = packaged_toml(__package__, "data/moved.toml")["options"].get(self.path, {})
 
+        fields: dict[str, Any] = getattr(self.callback, "fields", dict)()
+
         def renamed(flag: str) -> str | None:
-            if (new := table.get(flag)) is not None:
+            new = table.get(flag) or renamed_flag(flag, fields)
+            if new is not None:
                 message(f"Note: {flag} of {self.path} is {new} now; the old name goes with the next release.")
             return new
 
-        fields: dict[str, Any] = getattr(self.callback, "fields", dict)()
         return as_settings(
             args, fields, takes_value, renamed=renamed, leading=not ctx.allow_interspersed_args
         )

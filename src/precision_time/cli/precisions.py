@@ -13,7 +13,7 @@ from .request_options import one_request, request_options
 EXAMPLES = """\b
 Examples:
   precision-time precisions advise resnet50 -d A100 -g 8 -b 256 --epochs 90
-  precision-time precisions advise llama3-8b -d H100 -g 64 --zero 3 -b 1 --tokens 100B --json
+  precision-time precisions advise llama3-8b -d H100 -g 64 --zero-stage 3 -b 1 --tokens 100B --json
   precision-time precisions advise bert-large -d H100 -g 8 -p tf32,bf16-mixed,fp8-mixed
 """
 _EVIDENCE = ("nearest", "measured", "published")

@@ -34,12 +34,12 @@ EXAMPLES = """\b
 Examples:
   precision-time predict resnet50 --device A100-SXM4-80GB --gpus 8 -p fp16-mixed --batch-size 256
   precision-time predict bert-large -d V100-SXM2-32GB -g 8 -p all --seq-len 512 --batch-size 8
-  precision-time predict llama3-8b -d H100-SXM5-80GB -g 64 --nodes 8 -p bf16-mixed,fp8-mixed --zero 3
-  precision-time predict llama3-70b -d H100-SXM5-80GB -g 64 -p bf16-mixed --tp 8 --pp 4 --grad-accum 16
+  precision-time predict llama3-8b -d H100-SXM5-80GB -g 64 --nodes 8 -p bf16-mixed,fp8-mixed --zero-stage 3
+  precision-time predict llama3-70b -d H100-SXM5-80GB -g 64 -p bf16-mixed --tp 8 --pp 4 --num-microbatches 16
   precision-time predict job.yaml --gpus 16 --json
   precision-time predict resnet50 -d A100,H100 -g 8..64 -b 64..256 --sort throughput --out sweep.svg
   precision-time predict --jobs jobs.csv --out answers.csv
-  precision-time predict llama3-8b -d H100-SXM5-80GB -g 64 --zero 3 -b 1 --emit torchtitan > train.sh
+  precision-time predict llama3-8b -d H100-SXM5-80GB -g 64 --zero-stage 3 -b 1 --emit torchtitan > train.sh
   precision-time predict llama2-7b --whole-run -d A100-SXM4-80GB -g 512 --tokens 2T
   precision-time predict llama3-8b -d H100-SXM5-80GB -g 16 --tokens 10B --set spot=true --set mtbf=1000h
 """

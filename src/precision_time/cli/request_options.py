@@ -19,7 +19,7 @@ from ..predict.predictions import plain_fields
 from ..request.fields import Option, choices_of, plain_type
 from ..request.files import is_request_file, read_jobs
 from ..request.request import Request
-from ..request.schema import ALIASES, request_fields, sections_of_fields
+from ..request.schema import ALIASES, over, request_fields, sections_of_fields
 from ..request.sweep import combinations_of
 from ..request.validation import Field
 from ..workload.resolve import check_named_in_data
@@ -32,7 +32,17 @@ SHOWN = frozenset(
     {
         *("device", "gpus", "nodes", "precision", "batch_size", "global_batch_size", "seq_len", "image_size"),
         *("sizes", "dataset", "samples", "epochs", "steps", "tokens", "adapter", "optimizer", "stack"),
-        *("compiler", "channels_last", "tp", "pp", "cp", "ep", "zero", "grad_accum", "checkpointing"),
+        *(
+            "compiler",
+            "channels_last",
+            "tp",
+            "pp",
+            "cp",
+            "ep",
+            "zero_stage",
+            "num_microbatches",
+            "checkpointing",
+        ),
         *("custom", "calibration"),
     }
 )
@@ -179,7 +189,7 @@ def given_fields(model: str, fields: Mapping[str, Any]) -> tuple[Any, dict[str, 
     stated = {ALIASES.get(name, name): value for name, value in jobs[0].fields.items()}
     named = stated.pop("model")
     check_named_in_data(named)
-    return named, {**stated, **given}
+    return named, over(stated, given)
 
 
 def requests_of_jobs(path: Path, fields: Mapping[str, Any]) -> list[Request | Skipped]:
@@ -198,7 +208,7 @@ def requests_of_jobs(path: Path, fields: Mapping[str, Any]) -> list[Request | Sk
         try:
             found += job.requests(**given)
         except PrecisionTimeError as error:
-            asked = plain_fields({**job.fields, **given})
+            asked = plain_fields(over(job.fields, given))
             found.append(Skipped(request=asked, reason=f"{path.name}, {job.place}: {error}"))
     return found
 

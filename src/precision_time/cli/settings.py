@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import ConfigError, nearest_names
 from ..request.fields import plain_type
-from ..request.schema import ALIASES
+from ..request.schema import MOVED, RequestFields
 from ..request.validation import Field
 from .options import PREFIX, flags_of
 
@@ -66,6 +66,12 @@ def as_settings(
     return found
 
 
+def renamed_flag(flag: str, fields: Mapping[str, Field]) -> str | None:
+    """What the option of a field that was called otherwise is called now; None for others."""
+    new = MOVED.get(flag.removeprefix(PREFIX).replace("-", "_"))
+    return f"{PREFIX}{new.replace('_', '-')}" if new in fields else None
+
+
 def _field_of_flag(flag: str, fields: Mapping[str, Field]) -> tuple[str, str] | None:
     """The field that an option stands for, and the value of one that takes none."""
     plain = flag.removeprefix(PREFIX)
@@ -97,19 +103,20 @@ def settings_of(
         fields = taken()
         written, equals, text = pair.partition("=")
         name = written.strip().replace("-", "_")
-        name = ALIASES.get(name, name) if name not in fields else name
+        own = name if name in fields else RequestFields.own_name(name)
+        name = name if name in MOVED and own in fields else own  # the request says what it is called now
         if not equals or not text.strip():
             raise ConfigError(f"--set {pair!r} is not FIELD=VALUE. To fix: write it like --set lora_rank=8.")
-        if name not in fields:
+        if own not in fields:
             near = nearest_names(name, list(fields))
             hint = f"Did you mean {' or '.join(near)}? " if near else ""
             raise ConfigError(
                 f"--set {pair!r}: {written.strip()} is no field that this command takes by --set. {hint}"
                 "To fix: `precision-time list fields` lists them; what is an option is given as that."
             )
-        if given.get(name) not in (None, []):
-            raise ConfigError(f"{name} is given by its option and by --set. To fix: leave out one of them.")
-        if plain_type(fields[name].annotation) in (dict, list):
+        if given.get(own) not in (None, []):
+            raise ConfigError(f"{own} is given by its option and by --set. To fix: leave out one of them.")
+        if plain_type(fields[own].annotation) in (dict, list):
             found.setdefault(name, []).append(text)
         else:
             found[name] = text

@@ -6,7 +6,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from http import HTTPStatus
 from time import monotonic
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from .. import __version__, errors
 from ..errors import ConfigError, PrecisionTimeError, ServerError, printable, shown
+from ..records import dataclass
 
 T = TypeVar("T")
 

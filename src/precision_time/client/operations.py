@@ -10,7 +10,6 @@ import json
 import math
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 from urllib.parse import quote
@@ -23,6 +22,7 @@ from ..planning.run.prediction import RunPrediction
 from ..predict.prediction import Prediction, Skipped
 from ..predict.predictions import Predictions, plain_fields
 from ..predict.what_matters import Alternative
+from ..records import dataclass
 from ..request.request import Request
 from ..workload.graph import OpGraph, graph_to_json
 from ..workload.hf_config import is_config_source, read_config
@@ -444,7 +444,7 @@ def capture(model: Any, options: Mapping[str, Any]) -> OpGraph:
         CaptureError: If the model cannot be captured.
     """
     required_module("torch", package="torch", extra="capture", purpose="capture models")
-    from ..workload.capture.remembered import capture_remembered
+    from ..capture.remembered import capture_remembered
 
     return capture_remembered(model, **options)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..cache import memo
 from ..errors import CaptureError, ConfigError, PrecisionTimeError, UnknownNameError
 from ..forks import cached_property
+from ..records import dataclass
 
 if TYPE_CHECKING:
     from ..planning.decision.result import Plan

@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 from ..cost.job import TimingScope
 from ..cost.stacks import Stack, get_stack_profile
 from ..parallel.layout import Layout
+from ..request.schema import MOVED
 from .measurement import Measurement, Quality
 
 
@@ -34,6 +35,8 @@ _LEFT_OUT = {name: value for name, value in asdict(Layout()).items() if name != 
 """Values that the stored form of a layout leaves out: part of the format, so a test pins these defaults."""
 _STACK_VERSION_1 = {"fused_attention": False}
 """Defaults of `Stack` that were others when stores of version 1 were written."""
+_STACK_RENAMED = {"overlap_gradients": "overlap_grad_reduce", "overlap_parameters": "overlap_param_gather"}
+"""Fields of `Stack` by the names that earlier stores have."""
 _LAYOUT_ENUMS = {
     name: kind
     for name, kind in get_type_hints(Layout).items()
@@ -60,6 +63,7 @@ def _layout(text: str) -> Layout | None:
     data = json.loads(text)
     if data is None:
         return None
+    data = {MOVED.get(name, name): value for name, value in data.items()}
     for name, value in data.items():
         if isinstance(value, list):
             data[name] = tuple(value)
@@ -70,7 +74,7 @@ def _layout(text: str) -> Layout | None:
 
 def _stack(text: str) -> Stack:
     """What a profile and year say today, and where the row differs; version 1 stored every field."""
-    data = json.loads(text)
+    data = {_STACK_RENAMED.get(name, name): value for name, value in json.loads(text).items()}
     if "of" not in data:
         return Stack(**{**_STACK_VERSION_1, **data})
     profile = get_stack_profile(data.pop("of"))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..records import dataclass
 from .columns import to_json
 from .measurement import Measurement
 from .splits import configuration_groups, joined_groups

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass
-from importlib.resources import as_file, files
 from pathlib import Path
 
 from ..errors import CorpusError
+from ..io import packaged
+from ..records import dataclass
 from .schema import Row
 
 PHASE_MARK = "|"
@@ -81,10 +81,7 @@ def famous_runs(path: str | Path | None = None) -> tuple[FamousRun, ...]:
     Raises:
         CorpusError: If a column is missing or a cell breaks its rule; names the line.
     """
-    if path is not None:
-        return _read(Path(path))
-    with as_file(files(__package__).joinpath("data/famous_runs.csv")) as shipped:
-        return _read(shipped)
+    return _read(packaged(__package__, "data/famous_runs.csv") if path is None else Path(path))
 
 
 def _read(path: Path) -> tuple[FamousRun, ...]:

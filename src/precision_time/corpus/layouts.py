@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ..cost.stacks import StackProfile
 from ..errors import ConfigError
 from ..hardware.catalog import get_device
 from ..parallel.layout import Checkpointing, Layout, Offload, PipelineSchedule
+from ..records import dataclass
 from .rules import first_match
 from .schema import Row
 
@@ -94,8 +95,8 @@ def infer_layout(
         return None
     assert batches.micro is not None and batches.accumulation is not None
     schedule, chunks = _schedule(row, parallelism, pp)
-    virtual_pp = (_degree(parallelism, "virtual_pp") or chunks) if pp > 1 else 1
-    expert_tp = _degree(parallelism, "expert_tp") or _degree(parallelism, "etp")
+    vpp = (_degree(parallelism, "virtual_pp") or chunks) if pp > 1 else 1
+    etp = _degree(parallelism, "expert_tp") or _degree(parallelism, "etp")
     zero_stage = _zero_stage(parallelism, profile, row) if dp > 1 else 0
     checkpointing, share = _checkpointing(row, parallelism)
     return Layout(
@@ -103,19 +104,19 @@ def infer_layout(
         tp=tp,
         pp=pp,
         cp=cp,
-        ep=_expert_parallel(degrees.ep, dp * cp * tp // (expert_tp or tp)),
-        expert_tp=expert_tp,
+        ep=_expert_parallel(degrees.ep, dp * cp * tp // (etp or tp)),
+        etp=etp,
         zero_stage=zero_stage,
-        shard_size=_shard_size(parallelism, num_devices, tp * pp, dp * cp) if zero_stage else 0,
+        dp_shard=_shard_size(parallelism, num_devices, tp * pp, dp * cp) if zero_stage else 0,
         offload=_offload(parallelism),
-        virtual_pp=virtual_pp,
+        vpp=vpp,
         stage_layers=_stage_layers(parallelism, pp),
-        schedule=PipelineSchedule.INTERLEAVED if virtual_pp > 1 else schedule,
+        schedule=PipelineSchedule.INTERLEAVED if vpp > 1 else schedule,
         sequence_parallel=tp > 1
         and profile.sequence_parallel_from is not None
         and year >= profile.sequence_parallel_from,
         micro_batch_size=batches.micro,
-        num_micro_batches=batches.accumulation,
+        num_microbatches=batches.accumulation,
         checkpointing=checkpointing,
         checkpointed_share=share,
         data_parallel_engine=_engine(row, dp),

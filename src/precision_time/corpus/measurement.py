@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
@@ -11,6 +11,7 @@ from ..cost.job import TimingScope
 from ..cost.stacks import Stack
 from ..errors import CorpusError
 from ..parallel.layout import Layout
+from ..records import dataclass
 
 
 class Quality(StrEnum):
@@ -131,9 +132,9 @@ class Measurement:
         return None if self.layout is None else self.layout.micro_batch_size
 
     @property
-    def num_micro_batches(self) -> int | None:
+    def num_microbatches(self) -> int | None:
         """Forward passes per optimizer step and replica."""
-        return None if self.layout is None else self.layout.num_micro_batches
+        return None if self.layout is None else self.layout.num_microbatches
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,7 +15,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,9 @@ from ..hardware.catalog import get_device
 from ..hardware.custom import BESIDE, hardware_beside
 from ..hardware.device_table import catalog_name
 from ..io import open_input, open_input_text, read_input, write_atomically
+from ..records import dataclass
 from ..request.request import Request
-from ..request.schema import ALIASES, ANCHOR_TIMES, LayoutOptions, RequestFields
+from ..request.schema import ALIASES, ANCHOR_TIMES, MOVED, LayoutOptions, RequestFields
 from ..workload.graph import OpGraph, graph_from_json, graph_to_json
 from ..workload.resolve import check_named_in_data
 from .importer import measurement_of
@@ -40,7 +41,7 @@ MODELS, STEPS = ".models.json", ".steps.csv"
 _SQLITE = b"SQLite format 3\x00"
 _APPLICATION, _MEASUREMENTS = slice(68, 72), b"PTME"
 """Where SQLite keeps the application of a file (fileformat2, 1.3), and that of a measurement store."""
-STEP_FIELDS = {*RequestFields.model_fields, *LayoutOptions.model_fields, *ALIASES} - {
+STEP_FIELDS = {*RequestFields.model_fields, *LayoutOptions.model_fields, *ALIASES, *MOVED} - {
     "layout", "cluster", "anchors", "calibration", "custom", "example_inputs", "coverage", "trust",
     "predictor",
 }  # fmt: skip

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..arrays import Ints
 from ..cache import data
 from ..io import packaged_toml
+from ..records import dataclass
 from .families import family_numbers
 from .measurement import Measurement
 from .splits import Fold, SplitBy, folds_of, group_numbers, grouped_folds, joined_groups, model_group

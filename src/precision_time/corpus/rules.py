@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ..cache import data, memo
 from ..errors import CorpusError
 from ..io import packaged_toml
+from ..records import dataclass
 from .schema import Row
 
 

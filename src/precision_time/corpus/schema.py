@@ -6,24 +6,26 @@ import csv
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import CorpusError, nearest_names, shown
 from ..io import open_input_text, packaged_toml
-from ..request.schema import ALIASES
+from ..records import dataclass
+from ..request.schema import ALIASES, MOVED
 
 _TABLE = packaged_toml(__package__, "data/columns.toml")
 COLUMNS: list[str] = _TABLE["columns"]
 REQUIRED: list[str] = _TABLE["required"]
-OPTION_OF: dict[str, str] = {column: ALIASES[column] for column in COLUMNS if column in ALIASES}
+_OWN = {**ALIASES, **MOVED}
+OPTION_OF: dict[str, str] = {column: _OWN[column] for column in COLUMNS if column in _OWN}
 """Column -> the field of a request that is the same."""
 OPTION_COLUMNS: list[str] = [OPTION_OF.get(column, column) for column in COLUMNS]
 """The columns under the names of options, as this package writes what it measures."""
 _TIME_COLUMNS: list[str] = _TABLE["time"]
 _CSV_FIELD_LIMIT = 2**20
-_BY_FIELD = {ALIASES.get(column, column): column for column in COLUMNS}
+_BY_FIELD = {_OWN.get(column, column): column for column in COLUMNS}
 
 
 def column_of(name: str) -> str:
@@ -32,7 +34,7 @@ def column_of(name: str) -> str:
     >>> column_of("gpus"), column_of("batch_size"), column_of("devices")
     ('devices', 'batch_per_device', 'devices')
     """
-    return _BY_FIELD.get(ALIASES.get(name, name), name)
+    return _BY_FIELD.get(_OWN.get(name, name), name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from ..arrays import Ints
 from ..cache import memo
 from ..errors import ConfigError
+from ..records import dataclass
 from .measurement import Measurement
 from .rules import load_table
 

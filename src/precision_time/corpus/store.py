@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Self
 
 from ..cache import clear, data
 from ..errors import CorpusError
 from ..forks import in_forked_child, unforked
-from ..io import data_folder, put_in_place
+from ..io import data_folder, packaged, put_in_place
 from .columns import COLUMNS, INTEGERS, REALS, SIDE, TEXTS, decode, to_json
 from .measurement import Measurement, Rejected
 
@@ -289,8 +287,7 @@ def write_store(
 
 def shipped_store() -> MeasurementStore:
     """The corpus that comes with the package, read only."""
-    with as_file(files(__package__).joinpath("data/corpus.sqlite")) as path:
-        return MeasurementStore(path, read_only=True)
+    return MeasurementStore(packaged(__package__, "data/corpus.sqlite"), read_only=True)
 
 
 def corpus_store() -> MeasurementStore:
@@ -309,6 +306,8 @@ in_forked_child(_kept_open, clear)
 
 def corpus_fingerprint(measurements: Iterable[Measurement]) -> str:
     """Short hash of what a fit would see of these rows, in their order: configuration and step time."""
+    import hashlib
+
     digest = hashlib.blake2b(digest_size=8)
     for row in measurements:
         digest.update(f"{row.configuration_key} {row.measured_step_time_s} {row.weight}\n".encode())

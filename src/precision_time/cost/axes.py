@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from ..hardware.device import Cluster, Fabric, Link
 from ..hardware.links import loopback
 from ..parallel.layout import Layout
 from ..precision.policy import PrecisionPolicy
+from ..records import dataclass
 from .collectives import (
     Lines,
     LinesOf,

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..arrays import Number
-from ..parallel.layout import Checkpointing, ContextMethod
+from ..parallel.layout import Checkpointing, CpCommType
 from .axes import StepContext, group_of, lines_of, sends_of
 from .collectives import all_gather_lines, all_reduce_lines, all_to_all_lines, min_time_s
 from .constants import constants
@@ -97,8 +97,8 @@ def _pipeline(context: StepContext) -> Overlap:
     once = min_time_s(
         sends_of(group), context.traffic.boundary_elems * samples * context.policy.activation.num_bytes
     )
-    sends = 2.0 * layout.virtual_pp * context.rounds
-    exposed = np.minimum(sends, 2.0 * (layout.pp - 1)) if layout.virtual_pp > 1 else sends
+    sends = 2.0 * layout.vpp * context.rounds
+    exposed = np.minimum(sends, 2.0 * (layout.pp - 1)) if layout.vpp > 1 else sends
     return Overlap(link_s=once * sends, exposed_s=once * exposed, slowdown_s=np.zeros_like(once))
 
 
@@ -113,7 +113,7 @@ def _context(context: StepContext) -> Overlap:
     group, layout, layers = context.group("cp"), context.layout, context.stage_layers
     local = context.micro_batch_size / layout.tp * context.policy.activation.num_bytes
     keys = context.traffic.kv_elems * local
-    if layout.context_method is ContextMethod.RING:
+    if layout.cp_comm_type is CpCommType.RING:
         link_s = 3.0 * (layout.cp - 1.0) * min_time_s(sends_of(group), keys / layout.cp) * layers
         compute_s = context.times.forward_s + context.times.backward_s
         found = pipelined(link_s, compute_s, layers * layout.cp)
@@ -122,7 +122,7 @@ def _context(context: StepContext) -> Overlap:
             exposed_s=np.minimum(found.exposed_s, link_s),
             slowdown_s=np.maximum(found.slowdown_s, 0.0),
         )
-    if layout.context_method is ContextMethod.ALL_GATHER:
+    if layout.cp_comm_type is CpCommType.ALL_GATHER:
         return fully_exposed(layers * 3.0 * min_time_s(lines_of(group, all_gather_lines), keys))
     lines = lines_of(group, all_to_all_lines)
     queries = context.traffic.boundary_elems * local
@@ -145,7 +145,7 @@ def _experts(context: StepContext) -> Overlap:
     size = traffic.routed_elems * samples * context.policy.activation.num_bytes
     layers = context.stage_layers * traffic.expert_layer_share
     link_s = (4.0 + 2.0 * _recomputed(context)) * layers * _dispatch_s(context, size)
-    if not (layout.expert_overlap or (context.stack.overlap_experts and layout.virtual_pp > 1)):
+    if not (layout.expert_overlap or (context.stack.overlap_experts and layout.vpp > 1)):
         return fully_exposed(link_s)
     hidden = pipelined(link_s, context.times.forward_s + context.times.backward_s, layers)
     last = 1.0 / context.rounds

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from ..parallel.layout import Checkpointing
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
 from ..precision.policy import DType
+from ..records import dataclass
 from ..workload.graph import OpClass, OpGraph
 from .constants import constants, measured
 from .job import Jobs
@@ -100,9 +100,9 @@ def compute_costs(step: LoweredStep, group: Jobs, model: KernelModel) -> Compute
     cut = _Cut(
         tp=layout.tp,
         ep=layout.ep,
-        expert_tp=layout.tensor_degree_of_experts,
+        etp=layout.tensor_degree_of_experts,
         sequence_parallel=layout.sequence_parallel,
-        expert_capacity=layout.expert_capacity,
+        expert_capacity_factor=layout.expert_capacity_factor,
         cp=layout.cp,
         pp=layout.pp,
         stage_layers=layout.stage_layers,
@@ -115,7 +115,7 @@ def compute_costs(step: LoweredStep, group: Jobs, model: KernelModel) -> Compute
     return (_kept_costs if kept else _compute_costs)(
         kernels,
         group.micro_batch_size.tobytes(),
-        group.num_micro_batches.tobytes(),
+        group.num_microbatches.tobytes(),
         narrowed_once,
         group.cluster.num_devices if single else 1,
     )
@@ -126,9 +126,9 @@ class _Cut(NamedTuple):
 
     tp: int
     ep: int
-    expert_tp: int
+    etp: int
     sequence_parallel: bool
-    expert_capacity: float
+    expert_capacity_factor: float
     cp: int
     pp: int
     stage_layers: tuple[int, ...]
@@ -275,7 +275,7 @@ def longer_of(one_s: Floats, other_s: Number) -> Floats:
     longer one, where they are equal; it never falls with either.
 
     Accuracy: powers of 2 and 3 leave less spread in steps of one device than higher ones and the plain
-    maximum (scripts/calibrate_host.py).
+    maximum (data/calibrate_host.py).
     """
     other = np.asarray(other_s)
     both: Floats = np.cbrt(one_s * one_s * one_s + other * other * other)  # powers depend on the row count
@@ -303,9 +303,9 @@ def _shard_spec(cut: _Cut, stack: Stack, boundary_elems: float) -> ShardSpec:
     return ShardSpec(
         tp=cut.tp,
         ep=cut.ep,
-        expert_tp=cut.expert_tp,
+        etp=cut.etp,
         sequence_parallel=cut.sequence_parallel,
-        expert_capacity=cut.expert_capacity,
+        expert_capacity_factor=cut.expert_capacity_factor,
         fused_attention=stack.fused_attention,
         boundary_elems=boundary_elems,
     )

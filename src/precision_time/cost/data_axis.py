@@ -7,13 +7,14 @@ References: Rajbhandari et al., ZeRO, SC 2020 (volumes); Li et al., PyTorch Dist
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ..arrays import Number
 from ..hardware.links import staged_share
 from ..parallel.layout import Layout
+from ..records import dataclass
 from .axes import Group, StepContext, group_of, lines_of, split_group
 from .collectives import all_gather_lines, all_reduce_lines
 from .collectives.gather_scatter import parameter_server, root_scatter
@@ -66,24 +67,24 @@ def data_axis(context: StepContext, parts: Sequence[ParameterPart]) -> Overlap:
         lines = parameter_server(ranks, cluster.num_nodes, network)
         return overlapped(dense.schedule, context.times.backward_kernel_s, lines, scale=dense.share)
     total = NO_COMMUNICATION
-    shard_size = layout.shard_size
+    dp_shard = layout.dp_shard
     for part in parts:
         if ranks > 1:
-            total = total + _exchange(context, part, ranks, stride, shard_size)
+            total = total + _exchange(context, part, ranks, stride, dp_shard)
         ranks, stride = layout.expert_data_ranks, layout.ep * layout.tensor_degree_of_experts
-        shard_size = 0
+        dp_shard = 0
     return total
 
 
-def _exchange(context: StepContext, part: ParameterPart, ranks: int, stride: int, shard_size: int) -> Overlap:
+def _exchange(context: StepContext, part: ParameterPart, ranks: int, stride: int, dp_shard: int) -> Overlap:
     """What one part of the parameters sends per optimizer step."""
     group = group_of(ranks, stride, context.cluster)
     if context.layout.zero_stage == 3:
-        if 0 < shard_size < ranks:
-            return _fully_sharded(context, part, *split_group(ranks, shard_size, stride, context.cluster))
+        if 0 < dp_shard < ranks:
+            return _fully_sharded(context, part, *split_group(ranks, dp_shard, stride, context.cluster))
         return _fully_sharded(context, part, group)
     found = _reduced(context, part, group)
-    return found if context.stack.overlap_gradients else fully_exposed(found.link_s)
+    return found if context.stack.overlap_grad_reduce else fully_exposed(found.link_s)
 
 
 def _reduced(context: StepContext, part: ParameterPart, group: Group) -> Overlap:
@@ -105,7 +106,7 @@ def _reduced(context: StepContext, part: ParameterPart, group: Group) -> Overlap
         lines, part.gathered_bytes if policy.gather else part.params * policy.param.num_bytes
     )
     gather = fully_exposed(gather_s)
-    if context.stack.overlap_parameters:
+    if context.stack.overlap_param_gather:
         units = context.traffic.num_layers / layout.pp
         gather = _hidden_by_chunks(pipelined(gather_s, times.forward_s, units), times.forward_s, layout)
     return once * (context.rounds if layout.zero_stage == 2 else 1.0) + gather
@@ -122,7 +123,7 @@ def _hidden_by_chunks(found: Overlap, pass_s: Number, layout: Layout) -> Overlap
         pass_s: Forward or backward pass of one micro batch on the stage.
         layout: Stages and chunks per stage.
     """
-    chunks = layout.virtual_pp
+    chunks = layout.vpp
     if chunks == 1:
         return found
     window_s = (chunks - 1) / chunks * (layout.pp - 1) * pass_s

@@ -1,11 +1,9 @@
 """What feeding a step costs the host: seconds in which its cores prepare the samples of a step.
 
-Figures and their sources: `data/input.toml`, fitted by scripts/calibrate_host.py.
+Figures and their sources: `data/input.toml`, fitted by data/calibrate_host.py.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,6 +11,7 @@ from ..arrays import Floats
 from ..cache import data
 from ..hardware.device import Cluster
 from ..hardware.nodes import find_node_type
+from ..records import dataclass
 from ..workload.workload import Workload
 from .constants import constants
 from .job import Jobs
@@ -102,5 +101,5 @@ def input_s(group: Jobs) -> Floats:
     Assumes: every core is busy with samples, each host feeds its own devices.
     """
     feed = feed_of(group.workload, group.cluster, group.stack)
-    samples = group.micro_batch_size * (group.num_micro_batches * group.layout.dp)
+    samples = group.micro_batch_size * (group.num_microbatches * group.layout.dp)
     return np.asarray(samples / feed.samples_per_s, dtype=np.float64)

@@ -6,7 +6,7 @@ n jobs are a table, `Jobs`: those that differ only in how their batch is cut up 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from enum import StrEnum
 from itertools import accumulate
 from operator import attrgetter
@@ -20,6 +20,7 @@ from ..hardware.device import Cluster
 from ..parallel.layout import Layout
 from ..precision.policy import PrecisionPolicy
 from ..precision.support import on_device
+from ..records import dataclass
 from ..workload.workload import Workload
 from .stacks import Stack
 
@@ -81,7 +82,7 @@ class Jobs:
     """The group of each row, shape (n,)."""
     micro_batch_size: Floats
     """Samples per forward pass and replica, shape (n,)."""
-    num_micro_batches: Floats
+    num_microbatches: Floats
     """Forward passes per optimizer step and replica, shape (n,)."""
     precision: PrecisionPolicy = field(init=False)
     """Of a table of one group, as the device runs it (`Job.runs`)."""
@@ -97,7 +98,7 @@ class Jobs:
             shared=tuple(jobs),
             group=np.arange(len(jobs)),
             micro_batch_size=np.array([job.layout.micro_batch_size for job in jobs], dtype=np.float64),
-            num_micro_batches=np.array([job.layout.num_micro_batches for job in jobs], dtype=np.float64),
+            num_microbatches=np.array([job.layout.num_microbatches for job in jobs], dtype=np.float64),
         )
 
     @classmethod
@@ -105,23 +106,23 @@ class Jobs:
         cls,
         job: Job,
         micro_batch_size: Sequence[float] | Floats = (),
-        num_micro_batches: Sequence[float] | Floats = (),
+        num_microbatches: Sequence[float] | Floats = (),
     ) -> Jobs:
         """One group: a job at n micro batches, its own where none are given, and as many of each a step.
 
         Args:
             job: Speaks for all of them.
             micro_batch_size: n sizes.
-            num_micro_batches: n numbers; the job's for all where none are given.
+            num_microbatches: n numbers; the job's for all where none are given.
         """
         sizes = micro_batch_size if len(micro_batch_size) else (job.layout.micro_batch_size,)
         batches = np.array(sizes, dtype=np.float64)
-        counts = num_micro_batches if len(num_micro_batches) else job.layout.num_micro_batches
+        counts = num_microbatches if len(num_microbatches) else job.layout.num_microbatches
         return cls(
             shared=(job,),
             group=np.zeros(len(batches), dtype=np.intp),
             micro_batch_size=batches,
-            num_micro_batches=np.full(len(batches), counts, dtype=np.float64),
+            num_microbatches=np.full(len(batches), counts, dtype=np.float64),
         )
 
     @classmethod
@@ -138,7 +139,7 @@ class Jobs:
             shared=tuple(job for table in tables for job in table.shared),
             group=np.concatenate([np.zeros(0, dtype=np.intp), *groups]),
             micro_batch_size=np.concatenate([np.zeros(0), *(table.micro_batch_size for table in tables)]),
-            num_micro_batches=np.concatenate([np.zeros(0), *(table.num_micro_batches for table in tables)]),
+            num_microbatches=np.concatenate([np.zeros(0), *(table.num_microbatches for table in tables)]),
         )
 
     def __len__(self) -> int:
@@ -155,7 +156,7 @@ class Jobs:
             shared.setdefault(number, job)
         asked = np.array(group_of, dtype=np.intp)[self.group]
         seen: list[dict[tuple[float, float], int]] = [{} for _ in shared]
-        batches = zip(self.micro_batch_size.tolist(), self.num_micro_batches.tolist(), strict=True)
+        batches = zip(self.micro_batch_size.tolist(), self.num_microbatches.tolist(), strict=True)
         pairs = zip(asked.tolist(), batches, strict=True)
         places = np.array([seen[number].setdefault(batch, len(seen[number])) for number, batch in pairs])
         starts = np.array([0, *accumulate(map(len, seen))][:-1], dtype=np.intp)
@@ -164,7 +165,7 @@ class Jobs:
             shared=tuple(shared.values()),
             group=np.repeat(np.arange(len(seen)), [*map(len, seen)]),
             micro_batch_size=columns[:, 0].copy(),
-            num_micro_batches=columns[:, 1].copy(),
+            num_microbatches=columns[:, 1].copy(),
         )
         return once, starts[asked] + places
 
@@ -176,15 +177,15 @@ class Jobs:
     def groups(self) -> Iterator[Jobs]:
         """The groups, each as a table, of a table whose groups lie one after the other."""
         for job, rows in zip(self.shared, self.slices(), strict=True):
-            yield Jobs.at(job, self.micro_batch_size[rows], self.num_micro_batches[rows])
+            yield Jobs.at(job, self.micro_batch_size[rows], self.num_microbatches[rows])
 
     def row(self, index: int) -> Job:
         """One of the jobs."""
         job, size = self.shared[int(self.group[index])], float(self.micro_batch_size[index])
-        count = int(self.num_micro_batches[index])
-        if (job.layout.micro_batch_size, job.layout.num_micro_batches) == (size, count):
+        count = int(self.num_microbatches[index])
+        if (job.layout.micro_batch_size, job.layout.num_microbatches) == (size, count):
             return job
-        layout = replace(job.layout, micro_batch_size=size, num_micro_batches=count)
+        layout = replace(job.layout, micro_batch_size=size, num_microbatches=count)
         return replace(job, layout=layout)
 
     @property

@@ -7,7 +7,7 @@ Reference for the byte counts: the update equations, counted per implementation 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 import numpy as np
@@ -18,6 +18,7 @@ from ..errors import UnknownNameError
 from ..hardware.device import Device
 from ..parallel.layout import Layout, Offload
 from ..precision.policy import DType, PrecisionPolicy
+from ..records import dataclass
 from .constants import constants
 
 

@@ -12,13 +12,13 @@ reaches its cap).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..arrays import Floats, Ints, Number, row_by_row
 from ..cache import Deriving, derived
 from ..errors import ConfigError
+from ..records import dataclass
 from ..units import MEBI
 from .collectives import Line, Lines, min_time_s
 from .constants import constants

@@ -14,7 +14,7 @@ NVIDIA's matrix multiplication guide and NeuSight (ASPLOS 2025).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
 from ..precision.policy import DType
 from ..precision.support import computed_as, multiplied_as
+from ..records import dataclass
 from ..workload.graph import OpClass
 from .constants import constants, measured
 from .job import Jobs

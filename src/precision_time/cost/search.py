@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any
 
@@ -22,6 +22,7 @@ from ..parallel.layout import EQUAL_WITHIN, Checkpointing, Layout, Offload, Pipe
 from ..parallel.shape import ModelShape, model_shape
 from ..parallel.space import Fixed, Frame, Space, powers_of_two
 from ..precision.policy import PrecisionPolicy
+from ..records import dataclass
 from ..workload.workload import Workload
 from .job import Job, Jobs, TimingScope, group_key
 from .memory import memory_of, needed_bytes
@@ -40,8 +41,8 @@ _MOST_STAGES, _MOST_CONTEXT_RANKS, _MOST_EXPERT_RANKS = 32, 16, 64
 _CHUNKS = (2, 4, 8)
 _REFINED = 2
 """The fastest pipelines, which are priced interleaved too."""
-_PLAIN: Fixed = {"shard_size": (0,), "reshard_after_forward": (True,)}
-_HELD = ("tp", "pp", "cp", "ep", "expert_tp", "schedule", "virtual_pp", "sequence_parallel")
+_PLAIN: Fixed = {"dp_shard": (0,), "reshard_after_forward": (True,)}
+_HELD = ("tp", "pp", "cp", "ep", "etp", "schedule", "vpp", "sequence_parallel")
 _TOKENS_PER_STEP = 2**22
 """Of a step when no batch is given: what models of some ten billion parameters were trained with
 (Llama 3: 4M tokens at first, arXiv 2407.21783, section 3.4.1; GPT-3: 3.2M, arXiv 2005.14165, table 2.1)."""
@@ -52,7 +53,7 @@ _SAMPLES_PER_DEVICE = 32
 _ON_HOST = ("parameters", "expert_parameters", "gradients", "master_weights", "optimizer_states")
 """Terms of memory that offloading moves to the host."""
 _but_batch = attrgetter(
-    *(item.name for item in fields(Layout) if item.name not in ("micro_batch_size", "num_micro_batches"))
+    *(item.name for item in fields(Layout) if item.name not in ("micro_batch_size", "num_microbatches"))
 )
 
 
@@ -92,7 +93,7 @@ def groups_under(job: Job, layouts: Sequence[Layout]) -> Iterator[tuple[list[int
     for place, layout in enumerate(layouts):
         found[_but_batch(layout)].append(place)
     for places in sorted(found.values(), key=lambda places: kernels_key(layouts[places[0]])):
-        batches = [(layouts[place].micro_batch_size, layouts[place].num_micro_batches) for place in places]
+        batches = [(layouts[place].micro_batch_size, layouts[place].num_microbatches) for place in places]
         yield places, group_under(job, layouts[places[0]], batches)
 
 
@@ -454,11 +455,11 @@ def _usual_degrees(shape: ModelShape, devices_per_node: int) -> dict[str, tuple[
     if experts:
         domains = (1, devices_per_node, _MOST_EXPERT_RANKS)
         usual["ep"] = tuple(sorted({math.gcd(experts, powers_of_two(min(experts, n))[-1]) for n in domains}))
-        usual["expert_tp"] = (1,)
+        usual["etp"] = (1,)
     return usual
 
 
 def _interleaved(layout: Layout, fixed: Fixed) -> Fixed:
     """The same layout with its stages in chunks."""
     held = {name: (getattr(layout, name),) for name in (*_HELD, "zero_stage") if getattr(layout, name)}
-    return {**_PLAIN, **held, "schedule": (PipelineSchedule.INTERLEAVED,), "virtual_pp": _CHUNKS, **fixed}
+    return {**_PLAIN, **held, "schedule": (PipelineSchedule.INTERLEAVED,), "vpp": _CHUNKS, **fixed}

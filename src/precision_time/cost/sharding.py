@@ -9,7 +9,7 @@ References: Shoeybi et al., Megatron-LM, 2019 (columns, then rows); Korthikanti 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ..cache import derived, memo
 from ..parallel.layout import Layout, layers_of_stages
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
+from ..records import dataclass
 from ..workload.graph import OpClass
 from .constants import constants
 
@@ -35,9 +36,9 @@ class ShardSpec:
 
     tp: int = 1
     ep: int = 1
-    expert_tp: int = 1
+    etp: int = 1
     sequence_parallel: bool = False
-    expert_capacity: float = 0.0
+    expert_capacity_factor: float = 0.0
     fused_attention: bool = True
     boundary_elems: float = 0.0
     """Elements between two layers per sample: what operators on the residual stream work on."""
@@ -97,13 +98,13 @@ def _tensor_share(step: LoweredStep, spec: ShardSpec) -> LoweredStep:
 
 def _expert_share(step: LoweredStep, spec: ShardSpec) -> LoweredStep:
     """Fewer experts on a device, each with the tokens of all its expert-parallel ranks."""
-    expert, ep, within = step.expert, float(spec.ep), float(spec.expert_tp)
+    expert, ep, within = step.expert, float(spec.ep), float(spec.etp)
     crowd = ep * within / spec.tp
-    crowd *= spec.expert_capacity or 1.0
+    crowd *= spec.expert_capacity_factor or 1.0
     by_rows = np.where(step.k_scales, step.m, step.k) > step.n
     tokens_in_k = step.k_scales
     held = ep * within
-    work = spec.expert_capacity or 1.0
+    work = spec.expert_capacity_factor or 1.0
     return replace(
         step,
         flops=np.where(expert, step.flops * work, step.flops),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from types import MappingProxyType
 from typing import Any
 
@@ -13,6 +13,7 @@ from ..errors import ConfigError, UnknownNameError, validation_problems
 from ..plugins import left_out, loaded
 from ..precision.catalog import get_policy, known_precisions, known_variants
 from ..precision.policy import PrecisionPolicy
+from ..records import dataclass
 from .constants import constants
 
 DEFAULT_PROFILE = "pytorch-eager"
@@ -46,9 +47,9 @@ class Stack:
     """Variable-length kernels skip padding tokens (MLPerf BERT)."""
     device_containers: bool = False
     """Every device is in a container of its own: collectives keep one TCP stream to a neighbor."""
-    overlap_gradients: bool = True
+    overlap_grad_reduce: bool = True
     """Gradients are reduced during the backward pass, not after it."""
-    overlap_parameters: bool = False
+    overlap_param_gather: bool = False
     """ZeRO 1 and 2: new parameters are gathered during the next forward pass."""
     overlap_tensor: bool = False
     """Messages of tensor parallelism are cut up and hidden behind the products (user buffers, async TP)."""
@@ -110,9 +111,9 @@ class StackProfile:
     """Hand-written kernels join what stands between products."""
     host_per_layer_s: float = 0.0
     """Host time per layer and pass that the trainer adds to the kernels."""
-    overlap_gradients_from: float | None = 0.0
+    overlap_grad_reduce_from: float | None = 0.0
     """Year from which gradients are reduced during the backward pass; None if never."""
-    overlap_parameters_from: float | None = None
+    overlap_param_gather_from: float | None = None
     """Year from which ZeRO 1 and 2 gather parameters during the forward pass; None if never."""
     overlap_tensor_from: float | None = None
     """Year from which messages of tensor parallelism hide behind products; None if never."""
@@ -176,8 +177,8 @@ class StackProfile:
                 _since(self.unpadded_from, year) if unpadded_sequences is None else unpadded_sequences
             ),
             device_containers=self.device_containers,
-            overlap_gradients=_since(self.overlap_gradients_from, year),
-            overlap_parameters=_since(self.overlap_parameters_from, year),
+            overlap_grad_reduce=_since(self.overlap_grad_reduce_from, year),
+            overlap_param_gather=_since(self.overlap_param_gather_from, year),
             overlap_tensor=_since(self.overlap_tensor_from, year),
             overlap_experts=_since(self.overlap_experts_from, year),
             real_input=fed,

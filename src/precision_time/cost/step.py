@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
@@ -19,6 +18,7 @@ from ..precision.lowered import LoweredStep
 from ..precision.lowering import IS_PRODUCT, lower
 from ..precision.policy import PrecisionPolicy
 from ..precision.quantization import amax_exchange, gathered_bytes
+from ..records import dataclass
 from ..workload.graph import OpGraph
 from .axes import PassTimes, StepContext, as_seen, group_of, lines_of
 from .collectives import all_reduce_lines, min_time_s
@@ -81,7 +81,7 @@ def price(group: Jobs) -> StepCosts:
     local = local_parameters(compute)
     exposed, link_seconds = _communication_terms(group, compute, local)
     # While the device waits for the network the host catches up: the step is the longer of the two.
-    rounds = group.num_micro_batches
+    rounds = group.num_microbatches
     waits_s = reduce(np.add, exposed.values()) - exposed["pipeline_bubble_s"]
     busy_s = compute.busy_s * rounds + waits_s
     stall_s = kernels_and_host(group.cluster.device.arch)(busy_s, compute.host_s * rounds) - busy_s
@@ -190,7 +190,7 @@ def _optimizer_terms(group: Jobs, local: LocalParameters) -> dict[str, Floats]:
         named |= {name: value * counted for name, value in seconds.items()}
     else:
         named |= {"optimizer_s": 0.0, "unscale_s": 0.0, "host_sync_s": 0.0}
-        rounds = group.num_micro_batches
+        rounds = group.num_microbatches
         moved_s = offload_s(layout, device, group.precision, params=params, rounds=rounds)
         named["offload_s"] = moved_s * counted
     return {name: np.full(len(group), value) for name, value in named.items()}
@@ -253,7 +253,7 @@ def _communication_terms(
         axes["data"] = axes["data"] + fully_exposed(amax_s)
     exposed = {f"{axis}_exposed_s": column(found.exposed_s) for axis, found in axes.items()}
     sent_s = sum((exposed[f"{axis}_exposed_s"] for axis in MODEL_AXES), np.zeros(size))
-    exposed["pipeline_bubble_s"] = pipeline_bubble_s(group, compute, sent_s / group.num_micro_batches)
+    exposed["pipeline_bubble_s"] = pipeline_bubble_s(group, compute, sent_s / group.num_microbatches)
     exposed["contention_s"] = sum((column(found.slowdown_s) for found in axes.values()), np.zeros(size))
     exposed = {name: exposed[name] for name in EXPOSED_TERMS if name in exposed}
     return exposed, {axis: column(found.link_s) for axis, found in axes.items()}
@@ -267,7 +267,7 @@ def _step_context(group: Jobs, compute: ComputeCosts) -> StepContext:
         times=_pass_times(compute),
         traffic=traffic_of(group.workload.graph),
         micro_batch_size=group.micro_batch_size,
-        rounds=group.num_micro_batches,
+        rounds=group.num_microbatches,
         stage_layers=float(compute.shares.layers.max()),
         stack=group.stack,
     )
@@ -287,7 +287,7 @@ def shared_and_bubble_s(group: Jobs) -> tuple[Floats, Floats]:
         for found in model_communication(_step_context(group, compute)).values():
             sent_s = sent_s + found.exposed_s
     kernels_s = reduce(np.add, (compute.terms[name] for name in KERNEL_TERMS))
-    bubble_s = pipeline_bubble_s(group, compute, sent_s / group.num_micro_batches)
+    bubble_s = pipeline_bubble_s(group, compute, sent_s / group.num_microbatches)
     return kernels_s + sent_s, bubble_s
 
 
@@ -319,7 +319,7 @@ def pipeline_bubble_s(group: Jobs, compute: ComputeCosts, sent_s: Floats) -> Flo
     other_s = others / (layout.pp - 1)
     times = StageTimes(forward_s=other_s * (1.0 - backward), backward_s=other_s * backward)
     schedule = schedule_of(layout.schedule)
-    return np.maximum(schedule.bubble_s(layout.pp, layout.virtual_pp, group.num_micro_batches, times), 0.0)
+    return np.maximum(schedule.bubble_s(layout.pp, layout.vpp, group.num_microbatches, times), 0.0)
 
 
 def _amax_s(group: Jobs, step: LoweredStep) -> Number | None:
@@ -327,7 +327,7 @@ def _amax_s(group: Jobs, step: LoweredStep) -> Number | None:
     exchange = amax_exchange(step, group.precision)
     if not (exchange.per_micro_batch or exchange.per_step):
         return None
-    rounds = exchange.per_micro_batch * group.num_micro_batches + exchange.per_step
+    rounds = exchange.per_micro_batch * group.num_microbatches + exchange.per_step
     cluster, layout = group.cluster, group.layout
     ranks = group_of(layout.tp * layout.cp * layout.dp, 1, cluster)
     once = min_time_s(lines_of(ranks, all_reduce_lines), exchange.bytes_each)

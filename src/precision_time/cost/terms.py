@@ -1,15 +1,15 @@
 """The named terms that a step time is the sum of: `data/terms.toml`, read by all that list or show them.
 
 A new term takes an entry there and the line of `compute`, `step` or `optimizer` that computes it. The
-predictor then needs `scripts/accuracy.py --ship`, as the shares of the terms are features.
+predictor then needs `packages/papers/studies/accuracy.py --ship`, as the shares of the terms are features.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
+from ..records import dataclass
 from ..workload.graph import OpClass
 from .constants import constants
 

@@ -76,5 +76,5 @@ def least_step_s(group: Jobs) -> Floats:
     most = (
         most_utilization(group.workload.graph, group.precision, cluster.device) * peak * cluster.num_devices
     )
-    seconds: Floats = group.micro_batch_size * (flops * group.num_micro_batches * layout.dp / most)
+    seconds: Floats = group.micro_batch_size * (flops * group.num_microbatches * layout.dp / most)
     return seconds

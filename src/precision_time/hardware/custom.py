@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from ..barrier import check_may_read
 from ..cache import memo
 from ..errors import CatalogError
-from ..io import read_input, write_atomically
+from ..io import once_per_file, read_input, write_atomically
+from ..records import dataclass
 from ..units import GIGA
 from .device import Device, Fabric, Link
 from .device_table import canonical_device, folded, get_device
@@ -139,17 +140,15 @@ def load_custom(given: str | Path | Mapping[str, Any]) -> Custom:
         UnknownNameError: A base device or a node's device is unknown.
     """
     if isinstance(given, Mapping):
-        return _read(tables_text(given))
+        return _of_text(tables_text(given))
     check_may_read(given)
-    file = Path(given)
     try:
-        stamp = file.stat().st_mtime_ns
+        return once_per_file(_of_file, Path(given))
     except OSError as error:
         raise CatalogError(
             f"Custom hardware file {str(given)!r} cannot be read: {error.strerror}. "
             "To fix: give an existing file."
         ) from error
-    return _read(file, stamp)
 
 
 def tables_text(tables: Mapping[str, Any]) -> str:
@@ -166,14 +165,18 @@ def tables_text(tables: Mapping[str, Any]) -> str:
         ) from error
 
 
-@memo(64)
-def _read(given: Path | str, _changed_ns: int = 0) -> Custom:
-    """What a file holds, which is another one once it was changed, or tables as JSON."""
+def _of_file(file: Path) -> Custom:
     from . import custom_schema
 
-    if isinstance(given, Path):
-        return _custom(custom_schema.read(given), given.name)
-    return _custom(custom_schema.checked(json.loads(given), _UNNAMED), _UNNAMED)
+    return _custom(custom_schema.read(file), file.name)
+
+
+@memo(64)
+def _of_text(tables: str) -> Custom:
+    """Of tables as JSON."""
+    from . import custom_schema
+
+    return _custom(custom_schema.checked(json.loads(tables), _UNNAMED), _UNNAMED)
 
 
 def _custom(sheet: Any, origin: str) -> Custom:

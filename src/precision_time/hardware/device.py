@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ..cache import Deriving
 from ..errors import ConfigError
+from ..records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

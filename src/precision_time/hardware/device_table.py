@@ -7,12 +7,11 @@ import math
 import re
 import warnings
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import Any
 
 from ..cache import data, memo
 from ..errors import CatalogError, UnknownNameError
-from ..io import packaged_toml
+from ..io import packaged, packaged_toml
 from ..lazy import LazyTable
 from ..plugins import loaded
 from ..units import GIBI, GIGA, MEBI, MEGA, TERA
@@ -274,7 +273,7 @@ def variants_of(device: Device) -> tuple[str, ...]:
 def _file() -> Mapping[str, Any]:
     """The tables of both files; a device of the second one is a row of figures and names its family."""
     data = load_toml("devices.toml")
-    lines = files(__package__).joinpath("data/devices.csv").read_text(encoding="utf-8").splitlines()
+    lines = packaged(__package__, "data/devices.csv").read_text(encoding="utf-8").splitlines()
     rows = {row.pop("name"): _figures(row) for row in csv.DictReader(lines)}
     return with_plugin_devices({**data, "device": {**data["device"], **rows}})
 

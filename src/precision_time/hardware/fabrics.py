@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ..cache import data
 from ..errors import ConfigError
+from ..records import dataclass
 from .device import Fabric
 from .device_table import load_toml
 

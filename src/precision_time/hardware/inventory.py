@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from ..errors import CatalogError, ConfigError, UnknownNameError
+from ..records import dataclass
 from .clusters import get_cluster
 from .custom import load_custom
 from .device import Cluster, Device

@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ..cache import data
+from ..records import dataclass
 from ..units import GIGA
 from .device import Device, Link
 from .device_table import bridged_cards, is_host_staged, load_toml

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ..cache import data
 from ..errors import UnknownNameError
 from ..lazy import LazyTable
+from ..records import dataclass
 from .device import Device, Fabric
 from .device_table import base_name, family_of, folded, get_device, load_toml
 from .fabrics import family_fabric, node_fabric

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from ..cost.job import Job
 from ..errors import ConfigError, LayoutError, PrecisionTimeError, UnknownNameError
+from ..records import dataclass
 from ..request.layout import option_words, said_options
 from ..request.schema import LayoutOptions
 from . import LAUNCHERS, formats

@@ -30,24 +30,24 @@ PLAIN: Facts = {
     "pp": 1,
     "cp": 1,
     "ep": 1,
-    "expert_tp": 0,
-    "expert_capacity": 0.0,
+    "etp": 0,
+    "expert_capacity_factor": 0.0,
     "expert_nodes": 0,
     "expert_overlap": False,
     "rank_order": "-".join(AXES),
-    "zero": 0,
-    "shard_size": 0,
+    "zero_stage": 0,
+    "dp_shard": 0,
     "reshard_after_forward": True,
     "prefetch": 1,
     "offload": "none",
     "data_parallel_engine": "ddp",
-    "grad_accum": 1,
+    "num_microbatches": 1,
     "checkpointing": "none",
     "recompute_layers": 0,
     "sequence_parallel": False,
-    "context_method": "ring",
+    "cp_comm_type": "ring",
     "schedule": "1f1b",
-    "virtual_pp": 1,
+    "vpp": 1,
     "stage_layers": "",
     "micro_batch": None,
     "precision": None,
@@ -83,16 +83,16 @@ def facts_of(job: Job, sizes: Any = None) -> dict[str, Any]:
         "hosts": math.ceil(cluster.num_devices / per_host),
         "devices_per_host": per_host,
         "micro_batch": micro,
-        "replica_batch": micro * layout.num_micro_batches,
-        "global_batch": micro * layout.num_micro_batches * layout.dp,
+        "replica_batch": micro * layout.num_microbatches,
+        "global_batch": micro * layout.num_microbatches * layout.dp,
         "seq_len": job.workload.graph.seq_len or 0,
         "precision": policy.name,
         "recipe": policy.fp8_recipe or "",
         "reduce": policy.reduce.value,
         "optimizer": job.workload.optimizer,
         "compiler": job.stack.compiler,
-        "overlap_gradients": job.stack.overlap_gradients and layout.data_ranks > 1,
-        "overlap_parameters": job.stack.overlap_parameters and layout.zero_stage > 0,
+        "overlap_grad_reduce": job.stack.overlap_grad_reduce and layout.data_ranks > 1,
+        "overlap_param_gather": job.stack.overlap_param_gather and layout.zero_stage > 0,
         "overlap_tensor": job.stack.overlap_tensor and layout.tp > 1,
         "sizes_known": sizes is not None,
     }
@@ -106,43 +106,43 @@ def layout_facts(layout: Layout, num_layers: int) -> dict[str, Any]:
         num_layers: Of the model, to count recomputed ones; 0 where it has none.
     """
     partly = layout.checkpointing is Checkpointing.FULL and layout.checkpointed_share < 1.0
-    recomputed = layout.checkpointed_share * num_layers / (layout.pp * layout.virtual_pp) if partly else 0.0
+    recomputed = layout.checkpointed_share * num_layers / (layout.pp * layout.vpp) if partly else 0.0
     whole = abs(recomputed - round(recomputed)) < _ROUNDING
     shard = layout.shard_ranks if layout.zero_stage == 3 else 1
-    expert_tp = layout.tensor_degree_of_experts
+    etp = layout.tensor_degree_of_experts
     return {
         "tp": layout.tp,
         "pp": layout.pp,
         "cp": layout.cp,
         "dp": layout.dp,
         "ep": layout.ep,
-        "expert_tp": 0 if expert_tp == layout.tp else expert_tp,
-        "expert_capacity": layout.expert_capacity,
+        "etp": 0 if etp == layout.tp else etp,
+        "expert_capacity_factor": layout.expert_capacity_factor,
         "expert_nodes": layout.expert_nodes,
         "expert_overlap": layout.expert_overlap,
         "rank_order": "-".join(layout.rank_order),
-        "zero": layout.zero_stage,
-        "shard_size": layout.shard_size,
+        "zero_stage": layout.zero_stage,
+        "dp_shard": layout.dp_shard,
         "data_ranks": layout.data_ranks,
         # Ranks of a shard and copies of it; `shard_dp` without context ranks.
         "shard_ranks": shard,
         "copies": layout.data_ranks // shard,
         "shard_dp": max(shard // layout.cp, 1),
-        "instances": layout.data_ranks // (layout.shard_size or layout.data_ranks),
+        "instances": layout.data_ranks // (layout.dp_shard or layout.data_ranks),
         "reshard_after_forward": layout.reshard_after_forward,
         "prefetch": layout.prefetch if layout.zero_stage == 3 else 1,
         "offload": layout.offload.value,
         "data_parallel_engine": layout.data_parallel_engine,
-        "grad_accum": layout.num_micro_batches,
+        "num_microbatches": layout.num_microbatches,
         "checkpointing": PARTIAL if partly else layout.checkpointing.value,
         "checkpointed_share": layout.checkpointed_share,
         "recompute_layers": round(recomputed) if whole else recomputed,
         "recompute_parts": not whole,
         "sequence_parallel": layout.sequence_parallel and layout.tp > 1,
-        "context_method": layout.context_method.value if layout.cp > 1 else PLAIN["context_method"],
+        "cp_comm_type": layout.cp_comm_type.value if layout.cp > 1 else PLAIN["cp_comm_type"],
         "schedule": layout.schedule.value if layout.pp > 1 else PLAIN["schedule"],
-        "layers_per_chunk": num_layers // (layout.pp * layout.virtual_pp),
-        "virtual_pp": layout.virtual_pp,
+        "layers_per_chunk": num_layers // (layout.pp * layout.vpp),
+        "vpp": layout.vpp,
         "stage_layers": stage_layers_in_words(layout.stage_layers),
         "stage_chars": _stage_chars(layout.stage_layers),
     }
@@ -171,26 +171,26 @@ def options_of_facts(found: Facts, num_layers: int = 0, gpus: int | None = None)
     if "local_batch" in found:
         said["replica_batch" if pp > 1 else "micro_batch"] = found["local_batch"]
     copies, dp = said.get("copies"), gpus // (tp * pp * cp) if gpus else said.get("dp")
-    if dp and "grad_accum" not in found and said.get("micro_batch"):
+    if dp and "num_microbatches" not in found and said.get("micro_batch"):
         shares = said["micro_batch"] * (dp if "global_batch" in found else 1)
-        said["grad_accum"] = said.get("global_batch", said.get("replica_batch", shares)) // shares
+        said["num_microbatches"] = said.get("global_batch", said.get("replica_batch", shares)) // shares
     if dp and "instances" in found and said["instances"] > 1:
-        said["shard_size"] = dp * cp // said["instances"]
-    if copies and copies > 1 and said["zero"] == 3:
-        said["shard_size"] = found.get("shard_ranks", said.get("shard_dp", 1) * cp)
+        said["dp_shard"] = dp * cp // said["instances"]
+    if copies and copies > 1 and said["zero_stage"] == 3:
+        said["dp_shard"] = found.get("shard_ranks", said.get("shard_dp", 1) * cp)
     recompute, layers = said["checkpointing"], said["recompute_layers"]
     if recompute == PARTIAL:
-        recompute = f"full:{layers * pp * said['virtual_pp'] / num_layers!r}"
+        recompute = f"full:{layers * pp * said['vpp'] / num_layers!r}"
     if said.get("stage_chars"):
         said["stage_layers"] = ",".join(part.strip("Et*L") for part in said["stage_chars"].split("|"))
-    translated = {"checkpointing", "rank_order", "stage_layers", "expert_tp"}
-    left_open = {"zero", "schedule"} - found.keys()
+    translated = {"checkpointing", "rank_order", "stage_layers", "etp"}
+    left_open = {"zero_stage", "schedule"} - found.keys()
     names = (LayoutOptions.model_fields.keys() & said.keys()) - translated - left_open
     order, stages = parse_rank_order(said["rank_order"]), parse_stage_layers(said["stage_layers"] or None)
     texts: dict[str, Any] = {
         "rank_order": None if order == AXES else order,
         "stage_layers": stages or None,
-        "expert_tp": said["expert_tp"] or None,
+        "etp": said["etp"] or None,
         "checkpointing": recompute,
     }
     return LayoutOptions(**texts, **{name: said[name] for name in names})

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..cache import data
 from ..io import packaged_toml
+from ..records import dataclass
 from .facts import PLAIN, Facts
 
 
@@ -114,7 +114,7 @@ class Launcher:
 def holds(when: Mapping[str, Any] | None, facts: Facts) -> bool:
     """Whether facts have the values of a condition: one, one of several, or above or below a number.
 
-    >>> holds({"zero": [2, 3], "pp": ">1"}, {"zero": 3, "pp": 4})
+    >>> holds({"zero_stage": [2, 3], "pp": ">1"}, {"zero_stage": 3, "pp": 4})
     True
     """
     return all(_holds(wanted, facts.get(name)) for name, wanted in (when or {}).items())

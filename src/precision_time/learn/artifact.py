@@ -8,30 +8,31 @@ corpus, whose rows they refer to. A predictor of the user's own is refused where
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from importlib import resources
+from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import __version__
 from ..array_file import mapped, packed, unpacked
-from ..cache import data, memo
+from ..cache import data
 from ..corpus.measurement import Measurement
 from ..cost.stacks import Stack
 from ..errors import NotFittedError
-from ..io import read_input, read_input_bytes, write_atomically
-from .calibration.process import Process
+from ..io import once_per_file, packaged, read_input, read_input_bytes, write_atomically
+from ..records import dataclass
 from .intervals import IntervalModel
 from .novelty import RunIndex, TrainingSet
 from .predictor import Predictor
 from .trees import TreeEnsemble
+
+if TYPE_CHECKING:
+    from .calibration.process import Process
 
 ARTIFACT_SCHEMA_VERSION = 5
 PREDICTOR_VARIABLE = "PRECISION_TIME_PREDICTOR"
@@ -65,12 +66,16 @@ class TrainedPredictor(Predictor):
     intervals: IntervalModel
     measurements: MeasurementIndex
     model_card: Mapping[str, Any]
-    """Seed, corpus fingerprint, settings, cross-validated errors, known models and devices."""
-    process: Process
-    """How errors of jobs are alike: what measured points are conditioned on with."""
-
+    """Seed, corpus fingerprint, settings, cross-validated errors, known models and devices, `process`."""
     origin: str = ""
     """Folder of a predictor of the user's own; empty for the one that ships."""
+
+    @property
+    def process(self) -> Process:
+        """How errors of jobs are alike: what measured points are conditioned on with."""
+        from .calibration.process import Process
+
+        return Process.from_dict(self.model_card["process"])
 
     def save(self, folder: Path, *, ships: bool = False) -> None:
         """Write the arrays, then the card that names them; a crash leaves the old predictor in place.
@@ -81,7 +86,7 @@ class TrainedPredictor(Predictor):
         """
         folder.mkdir(parents=True, exist_ok=True)
         content = packed(self._to_arrays(), {})
-        digest = hashlib.sha256(content).hexdigest()
+        digest = _sha256(content)
         name = _ARRAYS if ships else _OWN_ARRAYS.format(digest[:16])
         stated = {
             "schema": ARTIFACT_SCHEMA_VERSION,
@@ -93,7 +98,7 @@ class TrainedPredictor(Predictor):
         if not ships:
             stated["shipped_corpus"] = shipped_card()["corpus"]
             stated["own"] = [_run_to_dict(run) for run in self.measurements.own.values()]
-        card = {**self.model_card, **stated, "process": self.process.to_dict()}
+        card = {**self.model_card, **stated}
         write_atomically(folder / name, content)
         write_atomically(folder / _CARD, json.dumps(card, indent=1, sort_keys=True).encode())
         for old in folder.glob(_OWN_ARRAYS.format("*")):
@@ -135,28 +140,24 @@ def chosen_predictor(folder: Path | str | None) -> TrainedPredictor:
     if not named:
         return shipped_predictor()
     try:
-        changed_ns = (Path(named) / _CARD).stat().st_mtime_ns
+        return once_per_file(_of_card, Path(named) / _CARD)
     except OSError:
-        changed_ns = 0  # missing: `load_predictor` says so
-    return _kept(Path(named), Path.cwd(), changed_ns)
+        return load_predictor(Path(named))  # which says what is missing
 
 
-@memo(4)
-def _kept(folder: Path, *_: Any) -> TrainedPredictor:
-    return load_predictor(folder)
+def _of_card(card: Path) -> TrainedPredictor:
+    return load_predictor(card.parent)
 
 
 @data
 def shipped_predictor() -> TrainedPredictor:
     """The predictor that ships with the package."""
-    with resources.as_file(resources.files(__package__).joinpath("data")) as folder:
-        return _load(folder, own=False)
+    return _load(packaged(__package__, "data"), own=False)
 
 
 def shipped_card() -> Mapping[str, Any]:
     """The card of the predictor that ships."""
-    text = resources.files(__package__).joinpath("data", _CARD).read_text(encoding="utf-8")
-    card: Mapping[str, Any] = json.loads(text)
+    card: Mapping[str, Any] = json.loads(packaged(__package__, f"data/{_CARD}").read_bytes())
     return card
 
 
@@ -168,7 +169,7 @@ def _load(folder: Path, *, own: bool) -> TrainedPredictor:
         _check_versions(card, own=own)
         arrays_path = folder / Path(card.get("arrays", {}).get("file", _ARRAYS)).name
         content = read_input_bytes(arrays_path) if own else b""
-        if own and hashlib.sha256(content).hexdigest() != card["arrays"]["sha256"]:
+        if own and _sha256(content) != card["arrays"]["sha256"]:
             raise NotFittedError(f"{arrays_path.name} is not the file that its card names")
         arrays, _ = unpacked(content) if own else mapped(arrays_path)
         return _assemble(card, arrays, str(folder) if own else "")
@@ -178,6 +179,12 @@ def _load(folder: Path, *, own: bool) -> TrainedPredictor:
         raise NotFittedError(f"The predictor in {folder} cannot be used: {error}. {remedy}") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise NotFittedError(f"The predictor in {folder} is damaged ({error}). {remedy}") from error
+
+
+def _sha256(content: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(content).hexdigest()
 
 
 def _check_versions(card: Mapping[str, Any], *, own: bool) -> None:
@@ -200,7 +207,7 @@ def _run_from_dict(stated: Mapping[str, Any]) -> Measurement:
 
 
 def _assemble(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], origin: str) -> TrainedPredictor:
-    return TrainedPredictor(
+    found = TrainedPredictor(
         names=tuple(card["features"]),
         trees=TreeEnsemble.from_arrays(arrays, "step"),
         training_set=TrainingSet(positions=arrays["runs.positions"]),
@@ -218,6 +225,8 @@ def _assemble(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], origi
             own={run["row_id"]: _run_from_dict(run) for run in card.get("own", ())},
         ),
         model_card=card,
-        process=Process.from_dict(card["process"]),
         origin=origin,
     )
+    if origin:
+        _ = found.process  # that it can be read is known of ours alone
+    return found

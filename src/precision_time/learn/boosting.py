@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 import numpy as np
 
 from ..arrays import Floats
 from ..errors import required_module
+from ..records import dataclass
 from .trees import TreeEnsemble, trees_of
 
 _LEAST_ERROR = 0.01

@@ -6,7 +6,7 @@ import csv
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -19,6 +19,7 @@ from ..corpus.schema import Row, column_of
 from ..errors import ConfigError
 from ..executor import in_chunks, process_map
 from ..io import table_cell, write_atomically
+from ..records import dataclass
 from ..request.schema import ANCHOR_TIMES
 from .artifact import TrainedPredictor, shipped_predictor
 from .metrics import ErrorSummary

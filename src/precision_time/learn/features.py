@@ -11,7 +11,6 @@ reduced precision, loss-scaling overhead), next to the analytical terms themselv
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
 
@@ -24,9 +23,10 @@ from ..cost.roofline import KIND, WIDTHS, peak_flops_per_s
 from ..cost.stacks import Stack, kind_names, kind_of_stack, suite_names
 from ..cost.step import StepCosts
 from ..hardware.device import Cluster
-from ..parallel.layout import Checkpointing, ContextMethod, Layout, Offload
+from ..parallel.layout import Checkpointing, CpCommType, Layout, Offload
 from ..precision.lowering import main_product
 from ..precision.policy import DType, PrecisionPolicy
+from ..records import dataclass
 from ..workload.graph import OpGraph
 
 Floats = NDArray[np.float64]
@@ -53,8 +53,9 @@ FAMILIES = (
 )
 INDICATORS = ("stack.", "suite.", "vendor.", "framework.", "compiler.", "family.", "matmul.", "scope.")
 """How columns begin of which at most one of a kind is 1: that the device is of a vendor, and so on."""
-_DEGREES = ("num_micro_batches", "dp", "tp", "pp", "cp", "ep")
-_LOG_DEGREES = tuple(f"log_{name}" for name in _DEGREES)
+_DEGREES = ("num_microbatches", "dp", "tp", "pp", "cp", "ep")
+_LOG_DEGREES = ("log_num_micro_batches", "log_dp", "log_tp", "log_pp", "log_cp", "log_ep")
+"""Names of features are those that predictors were trained with; of fields, those of `Layout`."""
 _LOG_ROUNDS, _LOG_REPLICAS = 0, 1
 _degrees = attrgetter(*_DEGREES)
 _TINY_S = 1e-9
@@ -81,7 +82,7 @@ def group_features(group: Jobs, costs: StepCosts) -> tuple[tuple[str, ...], Floa
         _stack_features(group.stack, group.scope),
     )
     batch = _log(group.micro_batch_size)
-    rounds = _log(group.num_micro_batches)
+    rounds = _log(group.num_microbatches)
     shared = rounds + of_layout.values[_LOG_REPLICAS]
     priced = {
         **_term_features(costs),
@@ -204,15 +205,15 @@ def _cluster_features(cluster: Cluster, matmul: DType) -> _Named:
 def _layout_features(layout: Layout) -> _Named:
     checkpointing, offload = CHECKPOINTING.index(layout.checkpointing), OFFLOAD.index(layout.offload)
     values = {
-        "virtual_pp": layout.virtual_pp,
+        "virtual_pp": layout.vpp,
         "zero_stage": layout.zero_stage,
         "sequence_parallel": layout.sequence_parallel,
         "checkpointing": checkpointing,
         "checkpointed_share": layout.checkpointed_share,
         "log_expert_tp": layout.tensor_degree_of_experts,
-        "hybrid_sharding": 0 < layout.shard_size < layout.data_ranks,
+        "hybrid_sharding": 0 < layout.dp_shard < layout.data_ranks,
         "keeps_gathered": not layout.reshard_after_forward,
-        "gathers_context": layout.context_method is ContextMethod.ALL_GATHER,
+        "gathers_context": layout.cp_comm_type is CpCommType.ALL_GATHER,
         "offload": offload,
         "single_process": layout.data_parallel_engine == "dataparallel",
         "parameter_server": layout.data_parallel_engine == "parameter-server",
@@ -242,8 +243,8 @@ def _stack_features(stack: Stack, scope: TimingScope) -> _Named:
             "real_input": float(stack.real_input),
             "fused_kernels": float(stack.fused_kernels),
             "tuned_attention": float(stack.tuned_attention),
-            "overlap_gradients": float(stack.overlap_gradients),
-            "overlap_parameters": float(stack.overlap_parameters),
+            "overlap_gradients": float(stack.overlap_grad_reduce),
+            "overlap_parameters": float(stack.overlap_param_gather),
             "overlap_tensor": float(stack.overlap_tensor),
             "host_per_layer": stack.host_per_layer_s * 1e3,
         }

@@ -11,13 +11,13 @@ Mondrian conformal prediction (2005).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Floats
+from ..records import dataclass
 from .trees import TreeEnsemble
 
 CLASSES = ("seen", "new")

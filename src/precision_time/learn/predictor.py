@@ -18,15 +18,15 @@ al., NeurIPS 2017).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from ..arrays import Floats, Ints
-from .boosting import BoosterSettings, boost
+from ..records import dataclass
 from .intervals import IntervalModel
-from .novelty import FADE, TrainingSet, shrinkage, training_set
-from .table import JobTable, MeasuredTable
+from .novelty import FADE, TrainingSet, shrinkage
+from .table import JobTable
 from .trees import TreeEnsemble
 
 _NOT_LEARNED = ("loss_scaling", "share.unscale_s", "share.host_sync_s")
@@ -105,7 +105,7 @@ class Predictor:
         distance = self.training_set.novelty(jobs)
         every = jobs.opened()
         share = jobs.of_halves(shrinkage(distance, self.fade))
-        corrected_s = every.analytical_s * np.exp(share * self.trees.predict(_readable(every)))
+        corrected_s = every.analytical_s * np.exp(share * self.trees.predict(readable(every)))
         # Trees know no peak: far from any measured run they would have steps do more than a device can.
         step_time_s = jobs.folded(np.maximum(corrected_s, every.least_s))
         low = high = np.ones(len(jobs))
@@ -125,28 +125,7 @@ class Predictor:
         return self.training_set.has(indicator, self.names)
 
 
-def fit_predictor(
-    table: MeasuredTable, rows: Ints, weights: Floats, settings: BoosterSettings, *, seed: int = 0
-) -> Predictor:
-    """Learn from some rows of a table.
-
-    Args:
-        table: Measured jobs.
-        rows: Indices of the rows to learn from.
-        weights: Evidence of each row of the table, shape (n,).
-        settings: LightGBM settings.
-        seed: Of the booster; the same seed gives the same trees.
-    """
-    jobs = table.jobs.alone().take(rows)
-    target = np.log(table.measured_s[rows] / jobs.analytical_s)
-    return Predictor(
-        names=jobs.names,
-        trees=boost(_readable(jobs), target, weights[rows], settings, seed),
-        training_set=training_set(jobs, np.arange(len(jobs))),
-    )
-
-
-def _readable(jobs: JobTable) -> Floats:
+def readable(jobs: JobTable) -> Floats:
     """Features as trees read them: without what is priced and not learned, shape (n, n_features)."""
     columns = [jobs.names.index(name) for name in _NOT_LEARNED if name in jobs.names]
     if not jobs.features[:, columns].any():

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ..arrays import Floats, Indices
 from ..cost.job import Job, Jobs
 from ..cost.step import StepCosts
+from ..records import dataclass
 from .predictor import Predictor, Times
 from .table import JobTable, priced_group
 

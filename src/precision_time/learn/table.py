@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,11 @@ from numpy.typing import NDArray
 
 from ..arrays import Ints
 from ..cache import memo
-from ..corpus.jobs import UnsupportedRow, job_of
-from ..corpus.measurement import Measurement
-from ..corpus.splits import configuration_groups, joined_groups
 from ..cost.job import Job, Jobs, group_key
 from ..cost.step import StepCosts, price
-from ..errors import NotFittedError, PrecisionTimeError
-from ..executor import Executor, in_chunks
+from ..errors import NotFittedError
 from ..precision.support import as_bf16
+from ..records import dataclass
 from .features import INDICATORS, group_features
 
 Floats = NDArray[np.float64]
@@ -27,8 +24,6 @@ Floats = NDArray[np.float64]
 JOB_ARRAYS = ("features", "analytical_s", "compute_s", "exposed_s", "least_s")
 """Fields of a JobTable with one row per job."""
 _DIGITS = 9
-_CHUNK = 1000
-"""Rows per task: about a second."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,46 +162,6 @@ def _positions(found: tuple[str, ...], trained: tuple[str, ...]) -> NDArray[np.i
     return np.array([found.index(name) for name in trained], dtype=np.intp)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MeasuredTable:
-    """Jobs with their measurements, ready for fitting and scoring."""
-
-    jobs: JobTable
-    measurements: tuple[Measurement, ...]
-    measured_s: Floats
-    sync_s: Floats
-    """Wait for communication that the source measured [s]; NaN where it did not."""
-    rejected: Counter[str]
-    """Why rows of the corpus could not be priced, and how many."""
-
-    def __len__(self) -> int:
-        return len(self.measured_s)
-
-    def groups(self) -> NDArray[np.int64]:
-        """Groups that no inner fold may divide: repeats of a configuration, and twins, shape (n,)."""
-        return joined_groups(configuration_groups(self.measurements), self.jobs.twins())
-
-    def with_own(self, jobs: Sequence[Job], measurements: Sequence[Measurement]) -> MeasuredTable:
-        """The table with further runs after its own, of which no waits are known."""
-        return replace(
-            self,
-            jobs=JobTable.together([self.jobs, job_table(jobs)] if len(self) else [job_table(jobs)]),
-            measurements=(*self.measurements, *measurements),
-            measured_s=np.concatenate([self.measured_s, [item.step_time_s for item in measurements]]),
-            sync_s=np.concatenate([self.sync_s, np.full(len(measurements), np.nan)]),
-        )
-
-    def take(self, rows: NDArray[np.intp]) -> MeasuredTable:
-        """The table of some of the rows."""
-        return replace(
-            self,
-            jobs=self.jobs.take(rows),
-            measurements=tuple(self.measurements[row] for row in rows),
-            measured_s=self.measured_s[rows],
-            sync_s=self.sync_s[rows],
-        )
-
-
 def job_table(jobs: Sequence[Job], progress: Callable[[int], None] | None = None) -> JobTable:
     """Features and analytical seconds of `jobs`; those that differ in the micro batch only go together.
 
@@ -251,22 +206,20 @@ def priced_group(group: Jobs) -> tuple[StepCosts, JobTable]:
     Args:
         group: Jobs that differ in how their batch is cut up alone.
     """
-    given = zip(group.micro_batch_size.tolist(), group.num_micro_batches.tolist(), strict=True)
+    given = zip(group.micro_batch_size.tolist(), group.num_microbatches.tolist(), strict=True)
     batches, halves = with_halves(tuple(given))
     sizes, counts = zip(*batches, strict=True)
     [job] = group.shared
     every = Jobs.at(job, sizes, counts)
     costs = price(every)
+    # The features of fp16 are those of bf16 where a device multiplies both at one rate: loss scaling and
+    # casts are priced, and trees have no more to say of them.
     proxy = proxy_of(job)
+    if (precision := as_bf16(proxy.precision, proxy.cluster.device)) != proxy.precision:
+        proxy = replace(proxy, precision=precision)
     learned, known = every, costs
     if proxy is not job:
         learned = Jobs.at(proxy, sizes, counts)
-        known = price(learned)
-    # The features of fp16 are those of bf16 where a device multiplies both at one rate: loss scaling and
-    # casts are priced, and trees have no more to say of them.
-    precision = as_bf16(learned.precision, learned.cluster.device)
-    if precision != learned.precision:
-        learned = Jobs.at(replace(learned.shared[0], precision=precision), sizes, counts)
         known = price(learned)
     names, features = group_features(learned, known)
     step_s, compute_s = costs.step_time_s, costs.compute_s
@@ -325,61 +278,3 @@ def with_halves(batches: tuple[tuple[float, float], ...]) -> tuple[tuple[tuple[f
     for row, chain in enumerate(chains):
         halves[row, : len(chain)] = [places[pair] for pair in chain]
     return (*batches, *places), halves
-
-
-def measured_table(
-    measurements: Sequence[Measurement],
-    progress: Callable[[int], None] | None = None,
-    *,
-    over: Executor = map,
-) -> MeasuredTable:
-    """The fitting table of the measurements that can be priced; the others are counted with reasons.
-
-    Args:
-        measurements: Any runs.
-        progress: Called with the number of rows done after every chunk.
-        over: What runs the chunks, each of the same models: the table is the same.
-    """
-    order = sorted(range(len(measurements)), key=lambda index: measurements[index].model)
-    tables: list[JobTable] = []
-    kept: list[int] = []
-    rejected: Counter[str] = Counter()
-    chunks = in_chunks(order, _CHUNK)
-    rows = [[measurements[index] for index in chunk] for chunk in chunks]
-    for chunk, (table, places, refused) in zip(chunks, over(_priced, rows), strict=True):
-        tables.append(table)
-        kept += [chunk[place] for place in places]
-        rejected += refused
-        if progress:
-            progress(len(chunk))
-    in_order = np.argsort(np.array(kept, dtype=np.intp), kind="stable")
-    found = [measurements[kept[place]] for place in in_order.tolist()]
-    jobs = JobTable.together([table for table in tables if len(table.analytical_s)])
-    return MeasuredTable(
-        jobs=jobs.take(in_order) if found else jobs,
-        measurements=tuple(found),
-        measured_s=np.array([item.step_time_s for item in found]),
-        sync_s=np.array([np.nan if item.sync_time_s is None else item.sync_time_s for item in found]),
-        rejected=rejected,
-    )
-
-
-def _priced(measurements: Sequence[Measurement]) -> tuple[JobTable, list[int], Counter[str]]:
-    """The priced rows, their places, and why the others could not be priced."""
-    jobs: list[Job] = []
-    kept: list[int] = []
-    rejected: Counter[str] = Counter()
-    for place, measurement in enumerate(measurements):
-        if not measurement.usable:
-            rejected[f"unusable: {measurement.quality_reason}"] += 1
-            continue
-        try:
-            jobs.append(job_of(measurement))
-        except UnsupportedRow as error:
-            rejected[error.reason] += 1
-            continue
-        except PrecisionTimeError as error:
-            rejected[type(error).__name__ + ": " + str(error)[:80]] += 1
-            continue
-        kept.append(place)
-    return job_table(jobs), kept, rejected

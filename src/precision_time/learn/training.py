@@ -9,7 +9,7 @@ give the same files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,16 +23,17 @@ from ..corpus.splits import Fold, configuration_groups
 from ..corpus.store import corpus_fingerprint, load_corpus
 from ..errors import required_module
 from ..executor import Executor
+from ..records import dataclass
 from .artifact import MeasurementIndex, TrainedPredictor
 from .boosting import DEFAULT_SETTINGS, BoosterSettings, fewer_trees, fit_scale
 from .calibration.fitting import Block, blocks_of, fit_process
 from .calibration.places import Places, places_of
 from .calibration.process import Process
 from .intervals import CLASSES, IntervalModel, fit_growth, fit_quantiles, novel_share
+from .measured import MeasuredTable, fit_predictor, measured_table
 from .metrics import summarize
 from .novelty import KINDS, run_index
-from .predictor import Predictor, Times, fit_predictor
-from .table import MeasuredTable, measured_table
+from .predictor import Predictor, Times
 
 Floats = NDArray[np.float64]
 Progress = Callable[[str], None]
@@ -150,8 +151,11 @@ def train(
             predicted_s=held_out["configuration"].step_time_s,
             own={item.row_id: item for item in table.measurements if item.row_id < 0},
         ),
-        model_card=_model_card(table, fitted, settings, seed) | {"held_out": scores_of(table, held_out)},
-        process=error_process(table, held_out, intervals, seed=seed),
+        model_card={
+            **_model_card(table, fitted, settings, seed),
+            "held_out": scores_of(table, held_out),
+            "process": error_process(table, held_out, intervals, seed=seed).to_dict(),
+        },
     )
     return TrainingResult(predictor=predictor, table=table, held_out=held_out)
 

@@ -13,13 +13,14 @@ from 0 in the order of their making) and its leaves (children -1 - leaf).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Floats, Ints
+from ..records import dataclass
 
 _ARRAYS = ("feature", "threshold", "left", "right", "value", "roots")
 _FEW_ROWS = 16

@@ -9,7 +9,7 @@ from itertools import groupby
 
 from ..errors import LayoutError
 from .degrees import nearest_divisor, nearest_multiple
-from .layout import ContextMethod, Layout, PipelineSchedule, layers_of_stages
+from .layout import CpCommType, Layout, PipelineSchedule, layers_of_stages
 from .schedules.interleaved import check_groups
 
 
@@ -29,20 +29,20 @@ def check_pipeline(layout: Layout, num_devices: int, num_layers: int | None) -> 
     Raises:
         LayoutError: With an uneven split, where that is the remedy.
     """
-    pp, virtual, interleaved = layout.pp, layout.virtual_pp, PipelineSchedule.INTERLEAVED
+    pp, virtual, interleaved = layout.pp, layout.vpp, PipelineSchedule.INTERLEAVED
     if virtual > 1 and (layout.schedule is not interleaved or pp == 1):
-        remedy = "pp=2 or more, or virtual_pp=1" if pp == 1 else "schedule=interleaved, or virtual_pp=1"
+        remedy = "pp=2 or more, or vpp=1" if pp == 1 else "schedule=interleaved, or vpp=1"
         raise LayoutError(
-            f"virtual_pp({virtual}) is for the interleaved schedule of a pipeline, got "
+            f"vpp({virtual}) is for the interleaved schedule of a pipeline, got "
             f"schedule={layout.schedule.value} and pp={pp}. To fix: {remedy}."
         )
     if layout.schedule is interleaved and virtual == 1:
         raise LayoutError(
-            "schedule=interleaved needs at least two model chunks per stage, got virtual_pp=1. To fix: "
-            "virtual_pp=2, or schedule=1f1b."
+            "schedule=interleaved needs at least two model chunks per stage, got vpp=1. To fix: "
+            "vpp=2, or schedule=1f1b."
         )
     if layout.schedule is interleaved:
-        check_groups(pp, layout.num_micro_batches)
+        check_groups(pp, layout.num_microbatches)
     if layout.stage_layers:
         _check_stage_layers(layout, num_layers)
     elif num_layers is not None and num_layers % (pp * virtual):
@@ -64,39 +64,37 @@ def _check_stage_layers(layout: Layout, num_layers: int | None) -> None:
             f"{wanted}. To fix: stage_layers={even}."
         )
     ends = (0, stages - 1)
-    scarce = [
-        layers + (stage in ends) < layout.virtual_pp for stage, layers in enumerate(layout.stage_layers)
-    ]
+    scarce = [layers + (stage in ends) < layout.vpp for stage, layers in enumerate(layout.stage_layers)]
     if any(scarce):
         stage = scarce.index(True)
         raise LayoutError(
-            f"stage_layers={given} gives stage {stage} {layout.stage_layers[stage]} layers for virtual_pp="
-            f"{layout.virtual_pp} chunks; only the first and the last stage may have one fewer, as they also "
-            f"embed and compute the loss. To fix: virtual_pp={max(min(layout.stage_layers), 1)} or less."
+            f"stage_layers={given} gives stage {stage} {layout.stage_layers[stage]} layers for vpp="
+            f"{layout.vpp} chunks; only the first and the last stage may have one fewer, as they also "
+            f"embed and compute the loss. To fix: vpp={max(min(layout.stage_layers), 1)} or less."
         )
 
 
 def _refuse_uneven(layout: Layout, num_devices: int, num_layers: int) -> None:
-    pp, virtual = layout.pp, layout.virtual_pp
+    pp, virtual = layout.pp, layout.vpp
     chunks, rest = pp * virtual, num_devices // math.gcd(num_devices, layout.tp * layout.cp)
     fitting = nearest_divisor(rest, pp, lambda degree: num_layers % (degree * virtual) == 0)
     if num_layers < chunks:
         raise LayoutError(
             f"The model has fewer layers than the pipeline has parts: layers({num_layers}) < pp({pp}) * "
-            f"virtual_pp({virtual}) = {chunks}. To fix: pp={fitting}."
+            f"vpp({virtual}) = {chunks}. To fix: pp={fitting}."
         )
     remedies: list[str] = []
     if num_layers % pp:
         uneven = stage_layers_in_words(layers_of_stages(num_layers, layout))
         remedies.append(f"an uneven split, stage_layers={uneven}")
     elif (per_stage := nearest_divisor(num_layers // pp, virtual)) > 1:
-        remedies.append(f"virtual_pp={per_stage}")
+        remedies.append(f"vpp={per_stage}")
     if fitting > 1:
         remedies.append(f"pp={fitting}")
-    by_chunks = f"(pp({pp}) * virtual_pp({virtual}))" if virtual > 1 else f"pp({pp})"
+    by_chunks = f"(pp({pp}) * vpp({virtual}))" if virtual > 1 else f"pp({pp})"
     raise LayoutError(
         f"Layers do not divide into stages: layers({num_layers}) % {by_chunks} = {num_layers % chunks}. "
-        f"To fix: {', or '.join(remedies) or 'schedule=1f1b with virtual_pp=1'}."
+        f"To fix: {', or '.join(remedies) or 'schedule=1f1b with vpp=1'}."
     )
 
 
@@ -133,12 +131,12 @@ def check_context(layout: Layout, num_devices: int, heads: int | None, seq_len: 
     """
     cp, tp = layout.cp, layout.tp
     rest = num_devices // math.gcd(num_devices, layout.pp * tp)
-    ulysses = layout.context_method is ContextMethod.ULYSSES
+    ulysses = layout.cp_comm_type is CpCommType.ULYSSES
     if cp > 1 and ulysses and heads is not None and heads % (cp * tp):
         best = nearest_divisor(rest, cp, lambda degree: heads % (degree * tp) == 0)
         raise LayoutError(
             f"Ulysses shares heads out over context ranks: heads({heads}) % (cp({cp}) * tp({tp})) = "
-            f"{heads % (cp * tp)}. To fix: cp={best}, or context_method=ring."
+            f"{heads % (cp * tp)}. To fix: cp={best}, or cp_comm_type=ring."
         )
     chunks = cp if ulysses or cp == 1 else 2 * cp
     words = f"cp({cp})" if chunks == cp else f"2 * cp({cp})"
@@ -162,20 +160,20 @@ def check_experts(layout: Layout, num_experts: int) -> None:
     Raises:
         LayoutError: With the nearest degrees that do.
     """
-    ep, expert_tp = layout.ep, layout.tensor_degree_of_experts
+    ep, etp = layout.ep, layout.tensor_degree_of_experts
     stated = {
         "ep": ep > 1,
-        "expert_tp": layout.expert_tp is not None,
-        "expert_capacity": layout.expert_capacity != 0,
+        "etp": layout.etp is not None,
+        "expert_capacity_factor": layout.expert_capacity_factor != 0,
         "expert_nodes": layout.expert_nodes != 0,
         "expert_overlap": layout.expert_overlap,
     }
     if num_experts == 0 and any(stated.values()):
         named = ", ".join(f"{name}={getattr(layout, name):g}" for name, given in stated.items() if given)
         raise LayoutError(f"{named} is about experts, but the model has none. To fix: leave it away.")
-    if layout.expert_capacity < 0:
+    if layout.expert_capacity_factor < 0:
         raise LayoutError(
-            f"expert_capacity={layout.expert_capacity:g} must not be below 0. To fix: 0 drops no tokens, "
+            f"expert_capacity_factor={layout.expert_capacity_factor:g} must not be below 0. To fix: 0 drops no tokens, "
             "1.25 leaves a quarter more tokens than an even share."
         )
     if layout.expert_nodes < 0:
@@ -183,19 +181,19 @@ def check_experts(layout: Layout, num_experts: int) -> None:
             f"expert_nodes={layout.expert_nodes} must not be below 0. To fix: expert_nodes=4 (DeepSeek-V3), "
             "or 0 to send a token once per expert."
         )
-    if ep == 1 and layout.expert_tp is None:
+    if ep == 1 and layout.etp is None:
         return
     ranks = layout.tp * layout.cp * layout.dp
-    if ranks % (ep * expert_tp):
-        tensor = expert_tp if ranks % expert_tp == 0 else nearest_divisor(ranks, expert_tp)
+    if ranks % (ep * etp):
+        tensor = etp if ranks % etp == 0 else nearest_divisor(ranks, etp)
         best = nearest_divisor(ranks // tensor, ep, lambda degree: not num_experts % degree)
         raise LayoutError(
             f"Experts share the devices of a pipeline stage: tp({layout.tp}) * cp({layout.cp}) * "
-            f"dp({layout.dp}) = {ranks} does not divide by ep({ep}) * expert_tp({expert_tp}) = "
-            f"{ep * expert_tp}. To fix: ep={best}, expert_tp={tensor}."
+            f"dp({layout.dp}) = {ranks} does not divide by ep({ep}) * etp({etp}) = "
+            f"{ep * etp}. To fix: ep={best}, etp={tensor}."
         )
     if num_experts and num_experts % ep:
-        best = nearest_divisor(num_experts, ep, lambda degree: ranks % (degree * expert_tp) == 0)
+        best = nearest_divisor(num_experts, ep, lambda degree: ranks % (degree * etp) == 0)
         raise LayoutError(
             f"Experts are distributed evenly: experts({num_experts}) % ep({ep}) = {num_experts % ep}. "
             f"To fix: ep={best}."

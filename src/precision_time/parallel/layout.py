@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from ..errors import LayoutError
+from ..records import dataclass
 
-_COUNTS = ("dp", "tp", "pp", "cp", "ep", "virtual_pp", "num_micro_batches")
+_COUNTS = ("dp", "tp", "pp", "cp", "ep", "vpp", "num_microbatches")
 _STAGES = (0, 1, 2, 3)
 EQUAL_WITHIN = 0.041
 """Relative difference of step times that says nothing: repeats of a measured configuration differ by as much
-(docs/devdocs/013-request.md)."""
+(docs/devdocs/architecture.md)."""
 AXES = ("tp", "cp", "dp", "pp")
 """Axes whose degrees multiply to the world size, innermost first by default (Megatron's order)."""
 
@@ -33,7 +33,7 @@ class PipelineSchedule(StrEnum):
     ZERO_BUBBLE = "zero-bubble"
 
 
-class ContextMethod(StrEnum):
+class CpCommType(StrEnum):
     """How context-parallel ranks see the keys and values of the others."""
 
     RING = "ring"
@@ -56,7 +56,7 @@ class Layout:
     """Degrees of parallelism and the batch that they share.
 
     dp · tp · pp · cp equals the world size. Experts have a layout of their own over the same devices:
-    ep · expert_tp divides tp · cp · dp, as in Megatron.
+    ep · etp divides tp · cp · dp, as in Megatron.
     """
 
     dp: int = 1
@@ -64,11 +64,11 @@ class Layout:
     pp: int = 1
     cp: int = 1
     ep: int = 1
-    expert_tp: int | None = None
+    etp: int | None = None
     """Tensor-parallel degree inside an expert; None: that of the other layers."""
     zero_stage: int = 0
     """0: DDP; 1, 2, 3: sharded optimizer, gradients, parameters (3 = FSDP FULL_SHARD)."""
-    shard_size: int = 0
+    dp_shard: int = 0
     """Data-parallel ranks that hold one copy between them (HSDP); 0: all of them."""
     reshard_after_forward: bool = True
     """ZeRO 3: drop gathered parameters after the forward pass and gather them again for the backward."""
@@ -76,13 +76,13 @@ class Layout:
     """ZeRO 3: units gathered ahead of their computation; 0: none."""
     offload: Offload = Offload.NONE
     schedule: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B
-    virtual_pp: int = 1
+    vpp: int = 1
     """Model chunks per stage; above 1 with the interleaved schedule and only there."""
     stage_layers: tuple[int, ...] = ()
     """Layers of each stage where they are not split evenly."""
     sequence_parallel: bool = False
-    context_method: ContextMethod = ContextMethod.RING
-    expert_capacity: float = 0.0
+    cp_comm_type: CpCommType = CpCommType.RING
+    expert_capacity_factor: float = 0.0
     """Tokens that an expert takes, relative to an even share; 0: dropless."""
     expert_nodes: int = 0
     """Most nodes that a token goes to, over the network once each (DeepSeek-V3: 4); 0: once per expert."""
@@ -90,7 +90,7 @@ class Layout:
     """Messages of the experts hide behind another micro batch (DualPipe, combined 1F1B)."""
     micro_batch_size: float = 1.0
     """Samples per forward pass and model replica (per data-parallel rank)."""
-    num_micro_batches: int = 1
+    num_microbatches: int = 1
     """Forward passes per optimizer step and replica (gradient accumulation)."""
     checkpointing: Checkpointing = Checkpointing.NONE
     checkpointed_share: float = 1.0
@@ -130,12 +130,12 @@ class Layout:
     @property
     def global_batch_size(self) -> float:
         """Samples per optimizer step over all replicas."""
-        return self.micro_batch_size * self.num_micro_batches * self.dp
+        return self.micro_batch_size * self.num_microbatches * self.dp
 
     @property
     def tensor_degree_of_experts(self) -> int:
         """Devices that share one expert."""
-        return self.tp if self.expert_tp is None else self.expert_tp
+        return self.tp if self.etp is None else self.etp
 
     @property
     def data_ranks(self) -> int:
@@ -149,8 +149,8 @@ class Layout:
 
     @property
     def shard_ranks(self) -> int:
-        """Data ranks over which ZeRO spreads a copy: `shard_size`, or all of them."""
-        return self.shard_size or self.data_ranks
+        """Data ranks over which ZeRO spreads a copy: `dp_shard`, or all of them."""
+        return self.dp_shard or self.data_ranks
 
     def stride(self, axis: str) -> int:
         """Devices between neighboring ranks of an axis: the product of the degrees further in."""
@@ -166,14 +166,13 @@ def simplicity(layout: Layout) -> tuple[float, ...]:
     return (
         sum(degree > 1 for degree in (layout.tp, layout.pp, layout.cp)),
         layout.offload is not Offload.NONE,
-        layout.virtual_pp > 1
-        or layout.schedule not in (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.GPIPE),
-        layout.shard_size > 0,
+        layout.vpp > 1 or layout.schedule not in (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.GPIPE),
+        layout.dp_shard > 0,
         layout.zero_stage,
         not layout.reshard_after_forward,
         layout.checkpointing is not Checkpointing.NONE,
         layout.tp * layout.pp * layout.cp,
-        layout.num_micro_batches,
+        layout.num_microbatches,
     )
 
 

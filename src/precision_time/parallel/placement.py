@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import StrEnum
 
 from ..hardware.device import Cluster
+from ..records import dataclass
 from .layout import Layout
 
 _RAILS = "rail-optimized"
@@ -82,8 +82,8 @@ def place(layout: Layout, cluster: Cluster) -> tuple[AxisPlacement, ...]:
     axes = [(axis, int(getattr(layout, axis)), layout.stride(axis)) for axis in layout.rank_order]
     if layout.ep > 1:
         axes.append(("ep", layout.ep, layout.stride("tp") * layout.tensor_degree_of_experts))
-    if 0 < layout.shard_size < layout.data_ranks:
-        axes.append(("shard", layout.shard_size, min(layout.stride("cp"), layout.stride("dp"))))
+    if 0 < layout.dp_shard < layout.data_ranks:
+        axes.append(("shard", layout.dp_shard, min(layout.stride("cp"), layout.stride("dp"))))
     return tuple(_place(axis, size, stride, cluster) for axis, size, stride in axes)
 
 

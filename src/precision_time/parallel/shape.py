@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from ..cache import derived
+from ..records import dataclass
 from ..workload.graph import EXPERT_PRODUCT, Node, OpClass, OpGraph
 
 _QUERY_AND_PAIR = 2

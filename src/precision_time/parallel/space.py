@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from enum import StrEnum
 from itertools import product
 from typing import Any, get_type_hints
 
 from ..errors import ConfigError, LayoutError, UnknownNameError
+from ..records import dataclass
 from .layout import Checkpointing, Layout, Offload, PipelineSchedule, layers_of_stages
 from .schedules.interleaved import check_groups
 from .schedules.registry import searched_schedules
@@ -29,12 +30,13 @@ _HYBRID_DOMAINS = (1, 8)
 _NUMBERS = re.compile(r"\d[\d.,x]*")
 _ALIASES = {
     "zero": "zero_stage",
-    "vpp": "virtual_pp",
+    "virtual_pp": "vpp",
     "batch_size": "micro_batch_size",
     "micro_batch": "micro_batch_size",
-    "grad_accum": "num_micro_batches",
-    "etp": "expert_tp",
-    "hsdp": "shard_size",
+    "grad_accum": "num_microbatches",
+    "expert_tp": "etp",
+    "shard_size": "dp_shard",
+    "hsdp": "dp_shard",
 }
 _TRUE, _FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
 _FIELDS = get_type_hints(Layout)
@@ -71,7 +73,7 @@ class Frame:
         settings = self.settings if share is None else {**self.settings, "checkpointed_share": share}
         return Layout(
             micro_batch_size=batch[0],
-            num_micro_batches=batch[1],
+            num_microbatches=batch[1],
             checkpointing=checkpointing,
             **settings,
         )
@@ -155,7 +157,7 @@ class Space:
                     if grouped and count % settings["pp"]:
                         check_groups(settings["pp"], count)
                 else:
-                    layout = Layout(micro_batch_size=size, num_micro_batches=count, **settings)
+                    layout = Layout(micro_batch_size=size, num_microbatches=count, **settings)
                     check_model_layout(layout, self.shape, num_devices=self.num_devices)
             except LayoutError as error:
                 refused.add(str(error))
@@ -170,7 +172,7 @@ class Space:
         """What full recomputation counts in (Megatron: per chunk of a stage); 1 where all or nothing."""
         if not self.by_layer or {"checkpointing", "checkpointed_share"} & self.fixed.keys():
             return 1
-        layers, left = divmod(self.shape.num_layers or 1, settings["pp"] * settings.get("virtual_pp", 1))
+        layers, left = divmod(self.shape.num_layers or 1, settings["pp"] * settings.get("vpp", 1))
         return 1 if left else layers
 
     def _degrees(self, refused: Refusals) -> Iterator[dict[str, Any]]:
@@ -213,17 +215,15 @@ class Space:
         experts, tp = self.shape.num_experts, degrees["tp"]
         ranks = tp * degrees["cp"] * degrees["dp"]
         if not experts:
-            fixed = {name: self.fixed[name][0] for name in ("ep", "expert_tp") if name in self.fixed}
+            fixed = {name: self.fixed[name][0] for name in ("ep", "etp") if name in self.fixed}
             yield fixed
             return
         for ep in self._pick("ep", (ep for ep in powers_of_two(experts) if experts % ep == 0)):
-            for expert_tp in self._pick("expert_tp", dict.fromkeys((1, tp))):
-                if ranks % (ep * expert_tp):
-                    refused.add(
-                        f"ep({ep}) * expert_tp({expert_tp}) does not divide the {ranks} devices of a stage."
-                    )
+            for etp in self._pick("etp", dict.fromkeys((1, tp))):
+                if ranks % (ep * etp):
+                    refused.add(f"ep({ep}) * etp({etp}) does not divide the {ranks} devices of a stage.")
                 else:
-                    yield {"ep": ep, "expert_tp": expert_tp}
+                    yield {"ep": ep, "etp": etp}
 
     def _sharding(self, degrees: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """ZeRO stages; full sharding with and without a second gather, over all ranks or some nodes'."""
@@ -235,8 +235,8 @@ class Space:
                     continue
                 # In a pipeline every micro batch would gather again: those who combine both keep them.
                 again = self._pick("reshard_after_forward", (True, False) if degrees["pp"] == 1 else (False,))
-                for shard_size, reshard in product(self._pick("shard_size", self._hybrid(degrees)), again):
-                    sharding = {"shard_size": shard_size, "reshard_after_forward": reshard}
+                for dp_shard, reshard in product(self._pick("dp_shard", self._hybrid(degrees)), again):
+                    sharding = {"dp_shard": dp_shard, "reshard_after_forward": reshard}
                     yield {"zero_stage": 3, **sharding, **moved}
 
     def _stages(self, degrees: Mapping[str, Any]) -> tuple[int, ...]:
@@ -263,13 +263,13 @@ class Space:
         uneven = {"stage_layers": layers_of_stages(num_layers, Layout(pp=pp))} if num_layers % pp else {}
         for schedule in self._pick("schedule", searched_schedules()):
             if schedule is not PipelineSchedule.INTERLEAVED:
-                if "virtual_pp" not in self.fixed or 1 in self.fixed["virtual_pp"]:
+                if "vpp" not in self.fixed or 1 in self.fixed["vpp"]:
                     yield {"schedule": schedule, **uneven}
                 continue
             layers = num_layers // pp if not uneven else 1
-            for chunks in self._pick("virtual_pp", (v for v in range(2, layers + 1) if layers % v == 0)):
+            for chunks in self._pick("vpp", (v for v in range(2, layers + 1) if layers % v == 0)):
                 if chunks > 1:
-                    yield {"schedule": schedule, "virtual_pp": chunks}
+                    yield {"schedule": schedule, "vpp": chunks}
 
     def _batches(self, per_replica: int) -> tuple[tuple[tuple[float, int], ...], list[str]]:
         """Micro batches that divide a replica's samples, and why the others do not."""
@@ -285,15 +285,15 @@ class Space:
                 undivided.append(
                     f"micro_batch_size({size:g}) does not divide the {per_replica} of a replica."
                 )
-            elif "num_micro_batches" not in self.fixed or count in self.fixed["num_micro_batches"]:
+            elif "num_microbatches" not in self.fixed or count in self.fixed["num_microbatches"]:
                 found.append((float(size), int(count)))
         return tuple(found), undivided
 
 
 VARIED = frozenset(
     (
-        *("dp", "tp", "pp", "cp", "ep", "expert_tp", "zero_stage", "shard_size", "reshard_after_forward"),
-        *("schedule", "virtual_pp", "sequence_parallel", "micro_batch_size", "num_micro_batches"),
+        *("dp", "tp", "pp", "cp", "ep", "etp", "zero_stage", "dp_shard", "reshard_after_forward"),
+        *("schedule", "vpp", "sequence_parallel", "micro_batch_size", "num_microbatches"),
         *("checkpointing", "offload"),
     )
 )
@@ -318,7 +318,7 @@ def powers_of_two(most: int) -> tuple[int, ...]:
 
 
 def parse_fixed(pairs: Sequence[str]) -> dict[str, tuple[Any, ...]]:
-    """`["tp=4,8", "zero=1"]` as `{"tp": (4, 8), "zero_stage": (1,)}`.
+    """`["tp=4,8", "zero_stage=1"]` as `{"tp": (4, 8), "zero_stage": (1,)}`.
 
     Raises:
         ConfigError: If a pair is not NAME=VALUE or the value is none of its kind.

@@ -53,13 +53,13 @@ def layout_warnings(layout: Layout, shape: ModelShape) -> tuple[str, ...]:
         gathered = "parameters gathered and " if layout.zero_stage == _FULL_SHARDING else ""
         warnings.append(
             f"ZeRO {layout.zero_stage} under a pipeline: {gathered}gradients reduced for every micro batch. "
-            "DeepSpeed refuses it, torchtitan (FSDP2) runs it; zero=1 is usual."
+            "DeepSpeed refuses it, torchtitan (FSDP2) runs it; zero_stage=1 is usual."
         )
-    if layout.num_micro_batches < layout.pp:
-        idle = (layout.pp - 1) / (layout.pp - 1 + layout.num_micro_batches)
+    if layout.num_microbatches < layout.pp:
+        idle = (layout.pp - 1) / (layout.pp - 1 + layout.num_microbatches)
         warnings.append(
-            f"Fewer micro batches than stages: {layout.num_micro_batches} over pp={layout.pp} leave a stage "
-            f"idle for about {idle:.0%} of the step. More of them (grad_accum) fill it."
+            f"Fewer micro batches than stages: {layout.num_microbatches} over pp={layout.pp} leave a stage "
+            f"idle for about {idle:.0%} of the step. More of them (num_microbatches) fill it."
         )
     if shape.kv_heads is not None and layout.tp > shape.kv_heads:
         warnings.append(
@@ -98,20 +98,20 @@ def _check_world(layout: Layout, num_devices: int, shape: ModelShape) -> None:
 
 
 def _check_sharding(layout: Layout) -> None:
-    stage, ranks, size = layout.zero_stage, layout.data_ranks, layout.shard_size
+    stage, ranks, size = layout.zero_stage, layout.data_ranks, layout.dp_shard
     if size and stage == 0:
         raise LayoutError(
-            f"shard_size({size}) shards nothing at zero_stage=0. To fix: zero=3 (HSDP), or shard_size=0."
+            f"dp_shard({size}) shards nothing at zero_stage=0. To fix: zero_stage=3 (HSDP), or dp_shard=0."
         )
     if size < 0 or (size and ranks % size):
         raise LayoutError(
             f"Sharding groups must fill the data ranks: dp({layout.dp}) * cp({layout.cp}) = {ranks} does not "
-            f"divide by shard_size({size}). To fix: shard_size={nearest_divisor(ranks, max(size, 1))}."
+            f"divide by dp_shard({size}). To fix: dp_shard={nearest_divisor(ranks, max(size, 1))}."
         )
     if not layout.reshard_after_forward and stage != _FULL_SHARDING:
         raise LayoutError(
             f"reshard_after_forward=False keeps parameters that ZeRO 3 gathers, got zero_stage={stage}. "
-            "To fix: zero=3, or leave it away."
+            "To fix: zero_stage=3, or leave it away."
         )
     if layout.prefetch < 0:
         raise LayoutError(f"prefetch={layout.prefetch} is below 0. To fix: prefetch=1, or 0 for none.")
@@ -119,15 +119,15 @@ def _check_sharding(layout: Layout) -> None:
     if stage < least:
         raise LayoutError(
             f"offload={layout.offload.value} moves what ZeRO shards: zero_stage({stage}) must be at least "
-            f"{least}. To fix: zero={least}, or offload=none."
+            f"{least}. To fix: zero_stage={least}, or offload=none."
         )
 
 
 def _check_batch(layout: Layout, global_batch_size: float | None) -> None:
-    shares = layout.dp * layout.num_micro_batches
+    shares = layout.dp * layout.num_microbatches
     if global_batch_size is not None and global_batch_size % shares:
         raise LayoutError(
             f"global_batch_size={global_batch_size:g} does not divide by dp({layout.dp}) * "
-            f"num_micro_batches({layout.num_micro_batches}) = {shares}. To fix: use "
+            f"num_microbatches({layout.num_microbatches}) = {shares}. To fix: use "
             f"{nearest_multiple(shares, int(global_batch_size))}."
         )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..cache import data
 from ..errors import ConfigError, UnknownNameError
 from ..io import packaged_toml
+from ..records import dataclass
 from .policy import DType, PrecisionPolicy
 
 HINT = "All names: precision-time list precisions."

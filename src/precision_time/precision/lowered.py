@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..arrays import Bools, Floats, Ints
 from ..cache import Deriving
+from ..records import dataclass
 
 PHASES = ("forward", "backward")
 

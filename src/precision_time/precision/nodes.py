@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from ..arrays import Bools, Floats, Ints
 from ..cache import derived
 from ..forks import cached_property
+from ..records import dataclass
 from ..workload.blocks import split_ends
 from ..workload.graph import EXPERT_PRODUCT, PRODUCT_CLASSES, Node, OpClass, OpGraph
 from ..workload.packing import UNPACKING

@@ -8,11 +8,10 @@ References: `data/recipes.toml`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..arrays import Bools, Floats, Ints
+from ..records import dataclass
 from ..workload.graph import OpClass
 from .nodes import DTYPES, NodeColumns
 from .policy import DType, PrecisionPolicy

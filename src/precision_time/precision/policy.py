@@ -6,11 +6,11 @@ for them in `precision/data/aliases.toml`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from ..cache import Deriving
 from ..io import packaged_toml
+from ..records import dataclass
 
 
 class DType(StrEnum):

@@ -8,7 +8,6 @@ The figures of each recipe are data (`data/recipes.toml`), with their source.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from ..arrays import Bools
 from ..cache import derived
 from ..errors import UnknownNameError
 from ..io import packaged_toml
+from ..records import dataclass
 from ..workload.graph import OpClass, OpGraph
 from ..workload.packing import PACKED_BYTES
 from .lowered import LoweredStep

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,9 @@ from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration, places_
 from ..learn.priced import predict_step_times
 from ..precision.lowering import IS_PRODUCT, lower
 from ..precision.policy import DType
+from ..records import dataclass
 from ..request.request import Request
-from ..request.schema import ALIASES, ANCHOR_TIMES, SAMPLES_PER_S, STEP_TIME_S
+from ..request.schema import ALIASES, ANCHOR_TIMES, SAMPLES_PER_S, STEP_TIME_S, over
 from ..workload.graph import OpClass
 
 _CLOCK = 1.1
@@ -137,7 +137,7 @@ def least_step_time_s(job: Job) -> float:
         / (layout.tp * layout.pp)
         * min(precision.matmul.num_bytes, precision.activation.num_bytes)
     )
-    passes = 2.0 * layout.num_micro_batches
+    passes = 2.0 * layout.num_microbatches
     memory_s = passes * max(read_bytes - device.l2_bytes, 0.0) / device.memory_bandwidth_bytes_per_s
     return max(flops / (peak * cluster.num_devices), memory_s) / _CLOCK
 
@@ -147,7 +147,7 @@ def _read(request: Request, given: Mapping[str, Any]) -> Anchor:
     dropped = {*NOT_OF_A_STEP, *(other for name in fields for other in _TOGETHER.get(name, ()))} - {*fields}
     kept = {name: value for name, value in request.given().items() if name not in dropped}
     try:
-        return anchor_of(given, Request.of({**kept, **fields}).resolve())
+        return anchor_of(given, Request.of(over(kept, fields)).resolve())
     except PrecisionTimeError as error:
         raise ConfigError(f"anchor {_said(given)}: {error}") from error
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import reduce
 from typing import Any
 
@@ -25,6 +25,7 @@ from ..learn.artifact import TrainedPredictor
 from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration
 from ..learn.predictor import Times
 from ..learn.priced import PricedJobs, price_jobs
+from ..records import dataclass
 from ..request.batch import tokens_per_sample
 from ..request.request import Request
 from ..workload.method import Method
@@ -262,7 +263,7 @@ class _Facts:
     def of(cls, jobs: Jobs) -> _Facts:
         """By row."""
         columns = np.array([_facts(job) for job in jobs.shared], dtype=np.float64)[jobs.group].T
-        columns[0] *= jobs.num_micro_batches
+        columns[0] *= jobs.num_microbatches
         return cls(**dict(zip(cls.__dataclass_fields__, columns, strict=True)))
 
 

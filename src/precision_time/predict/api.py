@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from ..barrier import check_may_read
-from ..cache import memo
 from ..cost.job import Jobs
 from ..diagnostics import OWN_PREDICTOR, Diagnostic, Severity
 from ..errors import PrecisionTimeError
+from ..io import once_per_file
 from ..learn.artifact import TrainedPredictor, chosen_predictor
 from ..learn.calibration.calibration import Calibration, as_calibration
 from ..request.request import Request
@@ -228,13 +228,11 @@ def _calibration(given: Any, predictor: TrainedPredictor) -> Calibration | None:
     path = Path(given)
     if not os.path.isfile(path):
         return as_calibration(path)
-    return _calibration_of(path, path.stat().st_mtime_ns, predictor)
+    return once_per_file(_calibration_of, path, predictor)
 
 
-@memo(16)
-def _calibration_of(path: Path, changed_ns: int, predictor: TrainedPredictor) -> Calibration | None:
+def _calibration_of(path: Path, predictor: TrainedPredictor) -> Calibration | None:
     """Of a calibration, or of a file of measured steps."""
-    del changed_ns
     from ..corpus.own import is_measured_file
 
     if not is_measured_file(path):

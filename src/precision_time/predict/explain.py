@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from ..precision.catalog import get_policy
 from ..precision.lowered import PHASES, LoweredStep
 from ..precision.lowering import DTYPES, OP_CLASSES, lower, operator_types
 from ..precision.support import on_device
+from ..records import dataclass
 from ..request.resolve import cluster_of, precision_of, workload_of
 from ..request.signature import takes_request_fields
 from .api import as_request

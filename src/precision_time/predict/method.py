@@ -55,9 +55,9 @@ def _generation_seconds(job: Job, generation: Generation) -> dict[str, float]:
     Weights are whole on each tensor-parallel group and held in 16 bits, kernels replayed from graphs.
     """
     layout, policy = job.layout, job.precision
-    answers = layout.micro_batch_size * layout.num_micro_batches
+    answers = layout.micro_batch_size * layout.num_microbatches
     whole = replace(
-        layout, zero_stage=0, num_micro_batches=1, data_parallel_engine="none", micro_batch_size=answers,
+        layout, zero_stage=0, num_microbatches=1, data_parallel_engine="none", micro_batch_size=answers,
         checkpointing=Checkpointing.NONE, offload=Offload.NONE,
     )  # fmt: skip
     served = replace(

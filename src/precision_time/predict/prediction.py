@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..diagnostics import UNMEASURED_DEVICE, Diagnostic, Severity, texts_of
+from ..records import dataclass
 from ..render.blocks import TEXT_WIDTH, Block
 from ..render.result import Result
 

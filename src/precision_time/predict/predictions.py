@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.util import find_spec
 from typing import Any, Literal
 
 from ..errors import ConfigError, required_module, shown
 from ..plain import from_plain
+from ..records import dataclass
 from ..render.blocks import TEXT_WIDTH, Block
 from ..render.result import Result
 from .prediction import Prediction, Skipped

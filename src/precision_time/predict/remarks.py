@@ -6,7 +6,6 @@ Figures of what nobody runs like this, and their sources: `data/plausible.toml`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from ..diagnostics import LEFT_OPEN, UNMEASURED_DEVICE, Diagnostic, Diagnostics,
 from ..hardware.device_table import catalog_name
 from ..io import packaged_toml
 from ..learn.novelty import new_kinds
+from ..records import dataclass
 from ..request.batch import tokens_per_sample
 from ..units import format_duration, format_si
 from .remedies import memory_of_job, shortfall, tightness

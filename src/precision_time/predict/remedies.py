@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from ..learn.priced import predict_step_times
 from ..parallel.degrees import divisors
 from ..parallel.layout import Checkpointing, Offload
 from ..parallel.shape import model_shape
+from ..records import dataclass
 from ..request.batch import says_no_layout
 from ..request.layout import option_words, options_of, said_options
 from ..request.request import Request
@@ -275,18 +275,18 @@ def _single(request: Request, job: Job) -> Iterator[Change | tuple[Change, ...]]
         yield {**as_is, "optimizer": _EIGHT_BITS}
     yield from ({**as_is, **change} for change in _adapters(request, job))
     if layout.data_parallel_engine == "ddp" and layout.data_ranks > 1:
-        yield tuple({**as_is, "zero": stage} for stage in range(layout.zero_stage + 1, 4))
+        yield tuple({**as_is, "zero_stage": stage} for stage in range(layout.zero_stage + 1, 4))
     if layout.offload is Offload.NONE:
         stage = max(layout.zero_stage, 2) if layout.pp == 1 else max(layout.zero_stage, 1)
-        yield {**as_is, "offload": "optimizer", "zero": stage}
-        yield {**as_is, "offload": "parameters", "zero": 3}
+        yield {**as_is, "offload": "optimizer", "zero_stage": stage}
+        yield {**as_is, "offload": "parameters", "zero_stage": 3}
     yield from _cuts(job, as_is, int(here.devices_per_node))
 
 
 def _stated_layout(request: Request, job: Job) -> Change:
     """Sharding that was assumed is said, so that a change of something else keeps it."""
-    assumed = job.layout.zero_stage and request.layout.zero is None
-    return {"zero": job.layout.zero_stage} if assumed else {}
+    assumed = job.layout.zero_stage and request.layout.zero_stage is None
+    return {"zero_stage": job.layout.zero_stage} if assumed else {}
 
 
 def _smaller_batches(job: Job) -> Iterator[Change]:
@@ -295,7 +295,7 @@ def _smaller_batches(job: Job) -> Iterator[Change]:
     if batch != int(batch):
         return
     for parts in divisors(int(batch))[1:]:
-        yield {"batch_size": int(batch) // parts, "grad_accum": layout.num_micro_batches * parts}
+        yield {"batch_size": int(batch) // parts, "num_microbatches": layout.num_microbatches * parts}
 
 
 def _adapters(request: Request, job: Job) -> Iterator[Change]:
@@ -321,13 +321,13 @@ def _cuts(job: Job, as_is: Change, domain: int) -> Iterator[Change | tuple[Chang
             **as_is,
             name: getattr(layout, name) * degree,
             "batch_size": batch,
-            "grad_accum": int(whole / batch),
+            "num_microbatches": int(whole / batch),
         }
 
     degrees = [degree for degree in _DEGREES if layout.dp % degree == 0]
     yield tuple(cut("tp", degree) for degree in degrees if layout.tp * degree <= domain)
-    if layout.virtual_pp == 1 and not layout.stage_layers:
-        yield tuple({**cut("pp", degree), "zero": min(layout.zero_stage, 1)} for degree in degrees)
+    if layout.vpp == 1 and not layout.stage_layers:
+        yield tuple({**cut("pp", degree), "zero_stage": min(layout.zero_stage, 1)} for degree in degrees)
 
 
 def _best_layout(request: Request, job: Job) -> Iterator[Change]:
@@ -360,12 +360,12 @@ def _combined(request: Request, job: Job, *, training: bool) -> Iterator[Change]
     samples = layout.micro_batch_size / job.workload.rows_per_sample
     if samples > 1 and samples == int(samples):
         parts = int(samples)
-        steps.insert(0, {"batch_size": 1, "grad_accum": layout.num_micro_batches * parts})
+        steps.insert(0, {"batch_size": 1, "num_microbatches": layout.num_microbatches * parts})
     if layout.data_ranks > 1 and layout.data_parallel_engine == "ddp":
-        steps.append({"zero": 3})
+        steps.append({"zero_stage": 3})
     if job.workload.optimizer in _ADAMS:
         steps.append({"optimizer": _EIGHT_BITS})
-    steps.append({"offload": "parameters", "zero": 3})
+    steps.append({"offload": "parameters", "zero_stage": 3})
     if training:
         tokens = job.workload.graph.seq_len or 0
         steps += _adapters(request, job)
@@ -404,7 +404,7 @@ def _other_devices(
         {
             "gpus": count,
             **({"nodes": _nodes(request, job, count)} if request.nodes else {}),
-            "zero": 3,
+            "zero_stage": 3,
             **more,
         }
         for count in counts

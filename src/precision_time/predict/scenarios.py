@@ -8,14 +8,14 @@ The answer is the median of the mixture, which has the least expected log error,
 share asked for. A request that leaves nothing open has one scenario: itself.
 
 In a mixture of several, each is wider than alone, by a factor that was fitted to questions of measured runs
-whose publisher had no vote (`scripts/questions.py`, `data/scenarios.toml`): practice is more than what was
-counted.
+whose publisher had no vote (`packages/papers/studies/questions.py`, `data/scenarios.toml`): practice is more
+than what was counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from ..learn.artifact import TrainedPredictor
 from ..learn.predictor import Times
 from ..learn.priced import price_jobs
 from ..parallel.layout import Checkpointing, Layout
+from ..records import dataclass
 from ..request.practice import at_points, axes_of, practice, question_of, usual_scenarios
 from ..request.practice import scenarios as joint
 from ..request.request import Request
@@ -168,12 +169,12 @@ def _layout(layout: Layout, stack: str, fields: Mapping[str, Any]) -> Layout:
             "checkpointed_share": 1.0,
             "recomputed": (),
         }
-    zero = fields.get("zero", layout.zero_stage)
+    zero = fields.get("zero_stage", layout.zero_stage)
     if any(getattr(layout, axis) > 1 for axis in _AXES) and not set(_AXES) & set(axes_of(stack)):
         world = layout.world_size
         changes |= {
-            "dp": world, "tp": 1, "pp": 1, "cp": 1, "virtual_pp": 1, "stage_layers": (),
-            "num_micro_batches": 1, "sequence_parallel": False,
+            "dp": world, "tp": 1, "pp": 1, "cp": 1, "vpp": 1, "stage_layers": (),
+            "num_microbatches": 1, "sequence_parallel": False,
         }  # fmt: skip
         zero = max(zero, 3)
     changes["zero_stage"] = min(zero, 1) if changes.get("pp", layout.pp) > 1 else zero
@@ -215,7 +216,7 @@ def widened(
         weights[rows, : len(members)] = [each.weight for each in members]
         for number, each in enumerate(members[1:], 1):
             micro, counts, can = each.batches(
-                jobs.shared[group].layout, jobs.micro_batch_size[rows], jobs.num_micro_batches[rows]
+                jobs.shared[group].layout, jobs.micro_batch_size[rows], jobs.num_microbatches[rows]
             )
             weights[rows[~can], number] = 0.0
             if can.any():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from ..cost.job import Job, Jobs
@@ -17,6 +17,7 @@ from ..diagnostics import LAYOUT_CHOSEN
 from ..errors import PrecisionTimeError
 from ..hardware.device import Cluster
 from ..learn.artifact import chosen_predictor
+from ..records import dataclass
 from ..request.request import Request
 from ..request.signature import takes_request_fields
 from .answer import TIME, RunLength, answer
@@ -27,7 +28,7 @@ _FACTOR = 2.0
 _OF_REQUEST: Mapping[str, str] = {
     "batch_size": "samples per device and forward pass",
     "gpus": "devices, at the same batch per device",
-    "grad_accum": "micro batches per optimizer step",
+    "num_microbatches": "micro batches per optimizer step",
     "seq_len": "tokens per sample",
     "image_size": "side of the images",
     "frames": "frames of a video",
@@ -111,7 +112,7 @@ def _of_request(asked: Request, base: Job) -> Iterator[_Tried]:
     values = {
         "batch_size": asked.batch_size,
         "gpus": base.cluster.num_devices,
-        "grad_accum": layout.num_micro_batches,
+        "num_microbatches": layout.num_microbatches,
         **{name: getattr(asked, name) for name in ("image_size", "frames", "audio_seconds")},
         "seq_len": workload.graph.seq_len,
         "cpus": asked.cpus,
@@ -131,7 +132,7 @@ def _changed(asked: Request, base: Job, name: str, value: float) -> Job | None:
         # Whole hosts where there are several: a job is not torn apart to have fewer devices.
         changes["nodes"] = None
     sized = name in ("seq_len", "image_size", "frames", "audio_seconds")
-    if name in ("gpus", "grad_accum") and asked.global_batch_size is not None:
+    if name in ("gpus", "num_microbatches") and asked.global_batch_size is not None:
         changes["global_batch_size"] = None
     try:
         given = {key: each for key, each in {**asked.given(), **changes}.items() if each is not None}

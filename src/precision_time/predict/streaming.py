@@ -14,7 +14,7 @@ import os
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -26,6 +26,7 @@ from ..errors import ConfigError, OutputError, required_module
 from ..io import check_replaceable, package_hash, put_in_place, table_cell
 from ..learn.artifact import PREDICTOR_VARIABLE, chosen_predictor
 from ..ray_executor import open_executor
+from ..records import dataclass
 from ..request.grid import Block, Grid
 from .sweep import TERM_COLUMNS, Table, answer_table, column_types
 

@@ -7,7 +7,6 @@ nearest runs and what to ask for instead.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from ..cost.job import Jobs
 from ..cost.terms import METHOD_TERMS, TERMS
 from ..errors import ConfigError, PrecisionTimeError
 from ..learn.artifact import TrainedPredictor, chosen_predictor
+from ..records import dataclass
 from ..request.batches import jobs_at_batches
 from ..request.fields import plain_type
 from ..request.grid import Asked

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from ..precision.catalog import shown_precision
+from ..records import dataclass
 from ..render.blocks import GAP, Block, Text, Tone, warnings
 from ..render.table import Table
 from ..units import format_bytes, format_duration, format_range, grouped

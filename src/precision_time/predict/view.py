@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..cost.job import Job
 from ..diagnostics import Diagnostic
+from ..records import dataclass
 from .answer import Answers
 from .nearest import nearest_measurements
 from .prediction import Interval, NearestMeasurement, Prediction

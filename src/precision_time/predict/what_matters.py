@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from ..hardware.catalog import device_assumption, known_devices
 from ..hardware.device_table import catalog_name
 from ..io import packaged_toml
 from ..learn.artifact import TrainedPredictor, chosen_predictor
+from ..records import dataclass
 from ..request.request import Request
 from .answer import CHANGED, RunLength, answer
 from .remedies import at_layout
@@ -29,7 +29,7 @@ _SIZES = ("seq_len", "image_size")
 _LEAST_CHANGE = 0.02
 """Of the time, from which an assumption matters: less than repeats of a run differ by."""
 LEAST_MEMORY_CHANGE = 0.1
-"""Of the memory: twice what published peaks are missed by (scripts/memory_accuracy.py)."""
+"""Of the memory: twice what published peaks are missed by (data/memory_accuracy.py)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

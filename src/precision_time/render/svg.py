@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from itertools import groupby, pairwise
 from typing import Protocol
@@ -12,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from ..arrays import Floats
+from ..records import dataclass
 from ..units import GIBI, format_bytes, format_duration
 from .blocks import OTHER_COLOR
 

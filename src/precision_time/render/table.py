@@ -6,12 +6,13 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..io import check_suffix, table_cell, write_atomically
+from ..records import dataclass
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

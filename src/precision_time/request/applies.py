@@ -17,7 +17,7 @@ from ..cost.job import Job
 from ..cost.memory import framework_memory
 from ..diagnostics import Diagnostics
 from ..errors import ConfigError, UnknownNameError
-from ..parallel.layout import AXES, Checkpointing, ContextMethod, PipelineSchedule
+from ..parallel.layout import AXES, Checkpointing, CpCommType, PipelineSchedule
 from ..workload.graph import OpClass, OpGraph
 from ..workload.resolve import load_workload
 from ..workload.workload import Workload
@@ -109,15 +109,16 @@ def length_applies(request: RequestFields, field: str, graph: OpGraph) -> bool:
 def _of_layout(request: RequestFields, job: Job) -> Iterator[_Remark]:
     """Options of axes that a job does not have, and lengths that contradict each other."""
     options, layout = request.layout, job.layout
-    if options.context_method is not ContextMethod.RING and layout.cp == 1:
-        yield _Remark("context_method", "no context parallelism. To fix: cp=2 or more, or leave it out.")
+    if options.cp_comm_type is not CpCommType.RING and layout.cp == 1:
+        yield _Remark("cp_comm_type", "no context parallelism. To fix: cp=2 or more, or leave it out.")
     if layout.pp == 1 and options.schedule not in (None, PipelineSchedule.ONE_F_ONE_B):
         yield _Remark("schedule", "no pipeline. To fix: pp=2 or more, or leave it out.")
     if options.sequence_parallel and layout.tp == 1:
         yield _Remark("sequence_parallel", "no tensor parallelism. To fix: tp=2 or more, or leave it out.")
     if layout.zero_stage and layout.data_parallel_engine != "ddp":
         yield _Remark(
-            "data_parallel_engine", f"it shards nothing, got zero={layout.zero_stage}. To fix: zero=0."
+            "data_parallel_engine",
+            f"it shards nothing, got zero_stage={layout.zero_stage}. To fix: zero_stage=0.",
         )
     if request.input_rate is not None and (request.loader or request.cpus):
         other = "loader" if request.loader else "cpus"
@@ -137,8 +138,8 @@ def _without_effect(request: RequestFields, job: Job) -> Iterator[_Remark]:
         yield _Remark("inter_node", "all devices are on one host.")
     if request.intra_node is not None and cluster.devices_per_node == 1:
         yield _Remark("intra_node", "every host has one device.")
-    if "zero" in stated and options.zero and layout.data_ranks == 1:
-        yield _Remark("zero", "there is one data-parallel rank, and nobody to share its states with.")
+    if "zero" in stated and options.zero_stage and layout.data_ranks == 1:
+        yield _Remark("zero_stage", "there is one data-parallel rank, and nobody to share its states with.")
     if "data_parallel_engine" in stated and layout.data_ranks == 1:
         yield _Remark("data_parallel_engine", "there is one data-parallel rank.")
     if "rank_order" in stated and sum(getattr(layout, axis) > 1 for axis in AXES) < 2:

@@ -25,9 +25,8 @@ from .schema import RequestFields
 
 _DEFAULT_BATCHES = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 """Tried in this order when no batch size is given: the first that fits in memory."""
-_NOT_A_LAYOUT = frozenset({"expert_capacity", "expert_nodes", "expert_overlap", "uneven"})
+_NOT_A_LAYOUT = frozenset({"expert_capacity_factor", "expert_nodes", "expert_overlap", "uneven"})
 """Options of the layout that say how experts or frameworks behave, but not how the job is cut up."""
-_FIELD_OF = {"zero": "zero_stage", "grad_accum": "num_micro_batches"}
 
 
 def with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
@@ -63,14 +62,14 @@ def _plain_job(job: Job, request: RequestFields, global_batch: float | None, fou
     batch_size, layout = _stated_batch(sharded, request, global_batch, found)
     job = replace(job, layout=layout)
     if batch_size is not None:
-        return sharded_if_needed(_batched(job, batch_size), request.layout.zero, found)
+        return sharded_if_needed(_batched(job, batch_size), request.layout.zero_stage, found)
     for candidate in _batches_of(job):
-        trial = sharded_if_needed(_batched(job, candidate), request.layout.zero, Diagnostics())
+        trial = sharded_if_needed(_batched(job, candidate), request.layout.zero_stage, Diagnostics())
         if _fits(trial):
             break
     fits = ", the largest that fits up to 256" if _fits(trial) else ", which does not fit either"
     found.assume("default-batch", f"Batch size not given: {candidate} per device{fits}.")
-    return sharded_if_needed(_batched(job, candidate), request.layout.zero, found)
+    return sharded_if_needed(_batched(job, candidate), request.layout.zero_stage, found)
 
 
 def says_no_layout(request: RequestFields) -> bool:
@@ -86,7 +85,7 @@ def is_open(job: Job, request: RequestFields, global_batch: float | None) -> boo
     method = job.workload.method
     if method is not None and method.generation is not None:
         return False
-    cut_up = request.batch_size is not None or "grad_accum" in request.layout.model_fields_set
+    cut_up = request.batch_size is not None or "num_microbatches" in request.layout.model_fields_set
     return says_no_layout(request) or (global_batch is not None and not cut_up)
 
 
@@ -107,8 +106,9 @@ def _chosen_layout(
         gpus = job.cluster.num_devices
         global_batch = float(min(gpus, usual_batch(job.workload, gpus)))
         said.assume("default-batch", f"Batch not given: {global_batch:,.0f} samples per step assumed.")
-    names = [_FIELD_OF.get(name, name) for name in sorted(stated - {"uneven"})]
-    fixed: dict[str, tuple[Any, ...]] = {name: (getattr(job.layout, name),) for name in names}
+    fixed: dict[str, tuple[Any, ...]] = {
+        name: (getattr(job.layout, name),) for name in sorted(stated - {"uneven"})
+    }
     rows = job.workload.rows_per_sample
     if request.batch_size is not None:
         fixed["micro_batch_size"] = (request.batch_size * rows,)
@@ -152,7 +152,7 @@ def _global_batch(job: Job, request: RequestFields, found: Diagnostics) -> float
             f"global_batch_tokens={tokens}: {job.workload.name} takes no tokens. To fix: global_batch_size=, "
             "in samples."
         )
-    shares = job.layout.dp * job.layout.num_micro_batches * max(int(request.batch_size or 1), 1)
+    shares = job.layout.dp * job.layout.num_microbatches * max(int(request.batch_size or 1), 1)
     samples = nearest_multiple(shares, round(tokens / length)) if tokens >= shares * length else 0
     samples = samples or max(round(tokens / length), 1)
     if samples * length != tokens:
@@ -179,7 +179,7 @@ def _stated_batch(
         LayoutError: If both batches are given and do not divide, or the global one does not.
     """
     batch_size = request.batch_size
-    shares = layout.dp * layout.num_micro_batches
+    shares = layout.dp * layout.num_microbatches
     if global_batch_size is None:
         return batch_size, layout
     if batch_size is not None:
@@ -187,23 +187,23 @@ def _stated_batch(
             return batch_size, layout
         steps = global_batch_size / (batch_size * layout.dp)
         whole = steps >= 1 and steps == int(steps)
-        if whole and "grad_accum" not in request.layout.model_fields_set:
+        if whole and "num_microbatches" not in request.layout.model_fields_set:
             found.assume(
                 "default-accumulation",
-                f"{steps:g} micro batches accumulated (--grad-accum {steps:g}): {global_batch_size:g} "
+                f"{steps:g} micro batches accumulated (--num-microbatches {steps:g}): {global_batch_size:g} "
                 f"samples per step are {batch_size:g} x {layout.dp} replicas x {steps:g}.",
             )
-            return batch_size, replace(layout, num_micro_batches=int(steps))
-        accumulated = f", or grad_accum={steps:g}" if whole else ""
+            return batch_size, replace(layout, num_microbatches=int(steps))
+        accumulated = f", or num_microbatches={steps:g}" if whole else ""
         raise LayoutError(
-            f"batch_size({batch_size:g}) * dp({layout.dp}) * grad_accum({layout.num_micro_batches}) = "
+            f"batch_size({batch_size:g}) * dp({layout.dp}) * num_microbatches({layout.num_microbatches}) = "
             f"{batch_size * shares:g}, but global_batch_size={global_batch_size:g}. To fix: give only one of "
             f"them{accumulated}."
         )
     if global_batch_size % shares:
         raise LayoutError(
             f"global_batch_size={global_batch_size:g} does not divide by dp({layout.dp}) * "
-            f"grad_accum({layout.num_micro_batches}) = {shares}. To fix: use "
+            f"num_microbatches({layout.num_microbatches}) = {shares}. To fix: use "
             f"{max(global_batch_size // shares, 1) * shares:g}."
         )
     return global_batch_size / shares, layout
@@ -214,9 +214,9 @@ def sharded_if_needed(job: Job, zero: int | None, found: Diagnostics) -> Job:
     if zero is not None or job.layout.data_ranks == 1:
         return job
     if job.layout.pp > 1:
-        stage, words = 1, "optimizer states sharded (zero=1)"
+        stage, words = 1, "optimizer states sharded (zero_stage=1)"
     else:
-        stage, words = 3, "full sharding (zero=3, FSDP)"
+        stage, words = 3, "full sharding (zero_stage=3, FSDP)"
     usual = job.layout.zero_stage == 1 and job.layout.offload is Offload.NONE
     if job.layout.zero_stage >= stage or (job.layout.zero_stage and not usual) or _fits(job):
         return job
@@ -233,7 +233,7 @@ def _batches_of(job: Job) -> tuple[int, ...]:
     method = job.workload.method
     if method is None or method.generation is None:
         return _DEFAULT_BATCHES
-    ranks = job.layout.dp * job.layout.num_micro_batches
+    ranks = job.layout.dp * job.layout.num_microbatches
     whole = method.generation.answers_per_prompt
     fitting = tuple(batch for batch in _DEFAULT_BATCHES if batch * ranks % whole == 0)
     return fitting or (whole,)
@@ -254,7 +254,7 @@ def held_weights(policy: str, stack: Stack, zero_stage: int, found: Diagnostics)
     """How the code of a stack holds the weights of mixed precision at a ZeRO stage, which is told."""
     variant = usual_variant(get_stack_profile(stack.profile), policy, zero_stage)
     if variant is not None:
-        sharded = f" with zero={zero_stage}" if zero_stage else ""
+        sharded = f" with zero_stage={zero_stage}" if zero_stage else ""
         found.assume(
             "default-weights",
             f"{policy} on {stack.profile}{sharded} read as {policy}:{variant}"

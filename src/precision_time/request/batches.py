@@ -8,7 +8,7 @@ stated: where memory alone decides they are told apart at once, else they are re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from ..cost.job import Job, Jobs
 from ..cost.memory import memory_of, total_bytes
 from ..diagnostics import LAYOUT_CHOSEN, Diagnostics
 from ..errors import PrecisionTimeError
+from ..records import dataclass
 from .batch import is_open, sharded_if_needed, with_batch
 from .dataset_rows import with_dataset_rows
 from .request import Request
@@ -118,7 +119,7 @@ class _Batches:
         rows = self.job.workload.rows_per_sample
         if self.name == "batch_size":
             return self.values * rows, np.ones(len(self.values), dtype=bool)
-        shares = self.job.layout.dp * self.job.layout.num_micro_batches
+        shares = self.job.layout.dp * self.job.layout.num_microbatches
         return self.values / shares * rows, self.values % shares == 0
 
     def _alike(self, micro: Floats, whole: Bools) -> list[Indices]:
@@ -129,7 +130,7 @@ class _Batches:
         found, rest = [fits], whole & ~fits
         if rest.any():
             first = replace(job, layout=replace(job.layout, micro_batch_size=float(micro[rest.argmax()])))
-            sharded = sharded_if_needed(first, self.request.layout.zero, Diagnostics())
+            sharded = sharded_if_needed(first, self.request.layout.zero_stage, Diagnostics())
             if sharded is not first:
                 found.append(rest & (_needed(sharded, micro) <= capacity))
                 rest &= ~found[-1]

@@ -7,14 +7,13 @@ import json
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..barrier import check_may_read
-from ..cache import memo
 from ..errors import ConfigError, shown
-from ..io import MOST_INPUT_BYTES, open_input_text
+from ..io import MOST_INPUT_BYTES, once_per_file, open_input_text
+from ..records import dataclass
 
 CHARACTERS_PER_TOKEN = 4.0
 """Of English text and code, roughly, whatever the tokenizer."""
@@ -59,18 +58,15 @@ def file_of(dataset: str) -> DatasetFile:
     if path.suffix.lower() not in _SUFFIXES:
         raise ConfigError(f"dataset={shown(dataset)} is a file of a kind that is not read. {_REMEDY}")
     try:
-        changed = path.stat()
+        return once_per_file(_read, path)
     except OSError as error:
         raise ConfigError(
             f"dataset={shown(dataset)} cannot be read: {error.strerror}. To fix: a file that exists, or "
             "the name of a data set."
         ) from error
-    return _read(path, changed.st_mtime_ns, changed.st_size)
 
 
-@memo(16)
-def _read(path: Path, changed_ns: int, size: int) -> DatasetFile:
-    del changed_ns, size
+def _read(path: Path) -> DatasetFile:
     samples = characters = 0
     try:
         for row in _rows(path):

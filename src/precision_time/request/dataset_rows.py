@@ -7,11 +7,11 @@ whatever they run it on (`practice.usual_rows`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..cost.job import Job
 from ..diagnostics import SAMPLES, Diagnostics
+from ..records import dataclass
 from ..workload.workload import Workload
 from .dataset_files import file_of, is_file
 from .practice import family_of, lengths_of_dataset, method_of, usual_rows

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from ..cache import data
 from ..errors import ConfigError, UnknownNameError
 from ..io import packaged_toml
+from ..records import dataclass
 from ..workload.families.tables import dataset_table, normalize
 from ..workload.workload import Workload
 

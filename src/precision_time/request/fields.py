@@ -6,7 +6,6 @@ import json
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation, Overflow
 from enum import Enum
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from msgspec import Meta
 
 from ..errors import ConfigError
+from ..records import dataclass
 
 MAX_COUNT = 10_000_000
 """No cluster, batch or sequence is longer: a guard against typing errors."""

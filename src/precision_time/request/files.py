@@ -8,16 +8,16 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
 from ..io import open_input_text, read_input, read_yaml
 from ..precision.catalog import is_policy_file
+from ..records import dataclass
 from ..workload.resolve import check_named_in_data
 from .request import Request
-from .schema import ALIASES
+from .schema import ALIASES, over
 from .sweep import PHASES, combinations_of
 
 _DOCUMENTS = (".yaml", ".yml", ".toml", ".json")
@@ -63,7 +63,7 @@ class FileJob:
         Raises:
             ConfigError: If a field breaks its rule.
         """
-        found = combinations_of({**self.fields, **options})
+        found = combinations_of(over(self.fields, options))
         for model in {id(request.model): request.model for request in found}.values():
             if not isinstance(model, Mapping):
                 check_named_in_data(model)
@@ -202,7 +202,7 @@ def _jobs(file: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         jobs = document[_JOBS] if isinstance(document[_JOBS], list) else [document[_JOBS]]
     for number, job in enumerate(jobs, start=1):
         place = f"job {number}" if len(jobs) > 1 else ""
-        yield place, {**shared, **_mapping(job, file, place)}
+        yield place, over(shared, _mapping(job, file, place))
 
 
 def _table_jobs(file: Path, lines: Iterable[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:

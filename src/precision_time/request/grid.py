@@ -6,18 +6,17 @@ that no digit depends on how the work is cut up.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, PrecisionTimeError, UnknownNameError
 from ..io import read_input_bytes
+from ..records import dataclass
 from ..workload.resolve import check_named_in_data
 from .batches import BATCH_FIELDS
 from .files import FileJob, iter_jobs
@@ -140,6 +139,8 @@ def grid_of_requests(requests: Sequence[Request | Mapping[str, Any]]) -> Grid:
 
 
 def _grid(name: str, jobs: Callable[[], Iterable[FileJob]], *, is_table: bool, from_data: bool) -> Grid:
+    import hashlib
+
     digest = hashlib.blake2b(digest_size=16)
     fields: dict[str, None] = {}
     rows, seen = 0, set[str]()

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from .files import VERSION, VERSION_FIELD
-from .schema import ALIASES, request_fields
+from .schema import ALIASES, MOVED, request_fields
 from .sweep import PHASES, RUN, takes_several
 from .validation import Field
 
@@ -37,6 +37,7 @@ def job_file_schema(*, run: Mapping[str, Field], queue: Mapping[str, str]) -> di
     definitions: dict[str, Any] = {}
     fields = _properties(request_fields(), definitions)
     others = {alias: {**fields[name], "description": f"Same as {name}."} for alias, name in ALIASES.items()}
+    others |= {old: {**fields[name], "description": f"Called {name} now."} for old, name in MOVED.items()}
     known: dict[str, Any] = {**fields, **others}
     job_fields = {
         **known,

@@ -23,7 +23,9 @@ from .schema import LayoutOptions, RequestFields
 
 _LANGUAGE_FAMILIES = frozenset({"transformer-decoder", "moe"})
 _FULL_SHARDING = 3
-_TRANSLATED = ("checkpointing", "schedule", "sequence_parallel", "stage_layers", "rank_order")
+_TRANSLATED = (
+    *("checkpointing", "schedule", "sequence_parallel", "stage_layers", "rank_order", "zero_stage"),
+)
 """Fields of both that the options spell otherwise, or leave to a default that depends on the job."""
 _SAME = tuple(
     field.name
@@ -55,7 +57,6 @@ def layout_of(options: LayoutOptions, workload: Workload, gpus: int, found: Diag
         **{name: getattr(options, name) for name in _SAME},
         dp=data_parallel_degree(gpus, options.tp, options.pp, options.cp, shape),
         zero_stage=_zero_stage(options, found),
-        num_micro_batches=options.grad_accum,
         schedule=_schedule(options),
         stage_layers=parse_stage_layers(options.stage_layers),
         sequence_parallel=_sequence_parallel(options, workload),
@@ -71,7 +72,7 @@ def layout_of(options: LayoutOptions, workload: Workload, gpus: int, found: Diag
 
 def sharded_as_usual(layout: Layout, request: RequestFields, job: Job, found: Diagnostics) -> Layout:
     """The layout, sharded as language models on the named stack are where the request does not say it."""
-    left_open = request.stack is not None and request.layout.zero is None
+    left_open = request.stack is not None and request.layout.zero_stage is None
     usual = job.workload.family in _LANGUAGE_FAMILIES
     if not (left_open and usual) or layout.zero_stage or layout.data_ranks == 1:
         return layout
@@ -80,7 +81,7 @@ def sharded_as_usual(layout: Layout, request: RequestFields, job: Job, found: Di
     if not stage:
         return layout
     found.assume(
-        "default-sharding", f"ZeRO stage not given: zero={stage} assumed, as usual on {profile.name}."
+        "default-sharding", f"ZeRO stage not given: zero_stage={stage} assumed, as usual on {profile.name}."
     )
     return replace(layout, zero_stage=stage)
 
@@ -96,12 +97,12 @@ def options_of(layout: Layout) -> dict[str, Any]:
         for name in (*_SAME, "stage_layers", "rank_order")
         if getattr(layout, name) != getattr(plain, name)
     }
-    usual = _schedule(LayoutOptions(virtual_pp=layout.virtual_pp))
+    usual = _schedule(LayoutOptions(vpp=layout.vpp))
     if layout.pp > 1 or layout.schedule is not usual:
         options["schedule"] = layout.schedule
     return options | {
-        "zero": layout.zero_stage,
-        "grad_accum": layout.num_micro_batches,
+        "zero_stage": layout.zero_stage,
+        "num_microbatches": layout.num_microbatches,
         "sequence_parallel": layout.sequence_parallel,
         "checkpointing": f"{layout.checkpointing.value}:{detail}" if detail else layout.checkpointing.value,
     }
@@ -122,11 +123,11 @@ def said_options(layout: Layout, workload: Workload) -> dict[str, Any]:
     """
     options = options_of(layout)
     usual = {
-        "schedule": PipelineSchedule.INTERLEAVED if layout.virtual_pp > 1 else PipelineSchedule.ONE_F_ONE_B,
+        "schedule": PipelineSchedule.INTERLEAVED if layout.vpp > 1 else PipelineSchedule.ONE_F_ONE_B,
         "checkpointing": Checkpointing.NONE,
-        "grad_accum": 1,
+        "num_microbatches": 1,
         "sequence_parallel": _usually_sequence_parallel(layout.tp, layout.cp, workload),
-        "zero": 0 if layout.data_ranks == 1 else None,
+        "zero_stage": 0 if layout.data_ranks == 1 else None,
     }
     said = {name: value for name, value in options.items() if value != usual.get(name)}
     if layout.pp == 1:
@@ -156,7 +157,7 @@ def layout_remarks(
     layout: Layout, workload: Workload, cluster: Cluster
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What to say of a finished layout: where its ranks sit (an assumption), and warnings."""
-    cut = layout.world_size > layout.dp or layout.ep > 1 or layout.shard_size > 0
+    cut = layout.world_size > layout.dp or layout.ep > 1 or layout.dp_shard > 0
     placed = placement_in_words(layout, cluster) if cut else ""
     warnings = (
         *layout_warnings(layout, model_shape(workload.graph)),
@@ -275,7 +276,7 @@ def parse_rank_order(given: str | Sequence[str] | None) -> tuple[str, ...]:
 def _schedule(options: LayoutOptions) -> PipelineSchedule:
     if options.schedule is not None:
         return options.schedule
-    return PipelineSchedule.INTERLEAVED if options.virtual_pp > 1 else PipelineSchedule.ONE_F_ONE_B
+    return PipelineSchedule.INTERLEAVED if options.vpp > 1 else PipelineSchedule.ONE_F_ONE_B
 
 
 def _sequence_parallel(options: LayoutOptions, workload: Workload) -> bool:
@@ -297,16 +298,16 @@ def _zero_stage(options: LayoutOptions, found: Diagnostics) -> int:
         LayoutError: If units are to be gathered ahead where nothing is gathered.
     """
     ahead = options.prefetch != type(options).model_fields["prefetch"].default
-    if options.zero is not None:
-        if ahead and options.zero != _FULL_SHARDING:
+    if options.zero_stage is not None:
+        if ahead and options.zero_stage != _FULL_SHARDING:
             raise LayoutError(
-                f"prefetch={options.prefetch} gathers ahead what ZeRO 3 shards, got zero={options.zero}. "
-                "To fix: zero=3, or leave it away."
+                f"prefetch={options.prefetch} gathers ahead what ZeRO 3 shards, got zero_stage={options.zero_stage}. "
+                "To fix: zero_stage=3, or leave it away."
             )
-        return options.zero
+        return options.zero_stage
     needs = {
         _FULL_SHARDING: {
-            "shard_size": options.shard_size > 0,
+            "dp_shard": options.dp_shard > 0,
             "reshard_after_forward": not options.reshard_after_forward,
             "prefetch": ahead,
             "offload=parameters": options.offload is Offload.PARAMETERS,
@@ -317,7 +318,8 @@ def _zero_stage(options: LayoutOptions, found: Diagnostics) -> int:
         named = [name for name, given in reasons.items() if given]
         if named:
             found.assume(
-                "default-sharding", f"ZeRO stage not given: zero={stage} assumed, for {' and '.join(named)}."
+                "default-sharding",
+                f"ZeRO stage not given: zero_stage={stage} assumed, for {' and '.join(named)}.",
             )
             return stage
     return 0

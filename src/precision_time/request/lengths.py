@@ -136,7 +136,7 @@ def _packed(job: Job, request: RequestFields, longest: float, found: Diagnostics
 def _padded_together(job: Job) -> float:
     """Samples that the longest is taken of: a micro batch, of all ranks where they wait for each other."""
     layout = job.layout
-    waits = layout.num_micro_batches == 1 or layout.zero_stage >= _FULLY_SHARDED
+    waits = layout.num_microbatches == 1 or layout.zero_stage >= _FULLY_SHARDED
     return max(layout.micro_batch_size * (layout.dp if waits else 1), 1.0)
 
 

@@ -14,16 +14,17 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ..cache import memo
+from ..cache import data, memo
 from ..cost.constants import constants
 from ..cost.stacks import StackProfile, get_stack_profile, usual_profile
 from ..errors import ConfigError
 from ..hardware.device import Cluster, Device
 from ..precision.catalog import get_policy, parse_precision
 from ..precision.support import check_support, on_device
+from ..records import dataclass
 from ..workload.families.tables import dataset_table, normalize
 from ..workload.graph import OpClass
 from ..workload.workload import Workload
@@ -202,7 +203,7 @@ def question_of(request: RequestFields, workload: Workload, cluster: Cluster) ->
     if request.global_batch_tokens is not None and graph.seq_len:
         samples = request.global_batch_tokens / graph.seq_len
     elif request.batch_size is not None and samples is None:
-        samples = request.batch_size * layout.grad_accum * devices
+        samples = request.batch_size * layout.num_microbatches * devices
     return Question(
         family=family_of(workload.family),
         method=method_of(request, workload),
@@ -381,7 +382,7 @@ def _is_open(question: Question, point: str, fields: Sequence[str]) -> bool:
     if all(name in given for name in fields):
         return False
     if point == "batch":  # all answers to a prompt belong together, and degrees say who shares a batch
-        return not (given & {"batch_size", "grad_accum"} or method == "rl" or question.cut_up)
+        return not (given & {"batch_size", "num_microbatches"} or method == "rl" or question.cut_up)
     if point == "optimizer":  # elsewhere a model's usual one is better known than who uses what
         return question.family == "language" and method in ("full", "lora", "qlora")
     if point == "links":
@@ -391,7 +392,7 @@ def _is_open(question: Question, point: str, fields: Sequence[str]) -> bool:
         closed = given & {"mean_seq_len", "padding_share"} or ("seq_len" in given and not question.dataset)
         return question.family in _SEQUENCES and method != "rl" and not closed
     if point == "sharding":
-        return question.num_devices > 1 and "zero" not in given
+        return question.num_devices > 1 and "zero_stage" not in given
     if point == "generation":
         return method == "rl"
     if point == "adapter":
@@ -421,7 +422,7 @@ def _can(question: Question, profile: StackProfile, fields: Mapping[str, Any]) -
     if attention.startswith("flash") and device.arch in constants("kernels")["without_flash"]:
         return False
     whole = question.room == "crowded" and not question.cut_up and "pp" not in axes_of(profile.name)
-    if fields.get("zero") == 0 and question.num_devices > 1 and whole:
+    if fields.get("zero_stage") == 0 and question.num_devices > 1 and whole:
         return False
     packs = fields.keys() & (_LENGTHS - {"seq_len"})
     if packs and (profile.unpadded_from is not None or "unpadded_sequences" in given):
@@ -640,16 +641,15 @@ def lengths_of_dataset(dataset: str) -> Mapping[str, Any]:
 
 def _known_lengths(dataset: str) -> str:
     """The name in lengths.toml of a data set in any usual spelling; empty where it is not there."""
-    known = dataset_table().get(normalize(dataset))
-    said = {normalize(dataset), "" if known is None else normalize(known.name)}
-    return next(
-        (
-            name
-            for name, row in _lengths_table().items()
-            if said & set(map(normalize, (name, *row.get("aliases", ()))))
-        ),
-        "",
-    )
+    known, named = dataset_table().get(spelling := normalize(dataset)), _length_names()
+    return named.get(spelling) or named.get("" if known is None else normalize(known.name), "")
+
+
+@data
+def _length_names() -> Mapping[str, str]:
+    """Names in lengths.toml by all their spellings."""
+    rows = _lengths_table().items()
+    return {normalize(each): name for name, row in rows for each in (name, *row.get("aliases", ()))}
 
 
 def _lengths_table() -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, Self
 from ..cost.job import Job
 from ..workload.workload import Workload
 from .resolve import job_of_request
-from .schema import GLOBAL_BATCHES, RUN_LENGTHS, RequestFields
+from .schema import GLOBAL_BATCHES, RUN_LENGTHS, RequestFields, over
 
 
 class Request(RequestFields):
@@ -27,7 +27,7 @@ class Request(RequestFields):
         for names in (RUN_LENGTHS, GLOBAL_BATCHES):
             if any(changes.get(name) is not None for name in names):
                 given = {name: value for name, value in given.items() if name not in names}
-        return self.of({**given, **changes})
+        return self.of(over(given, changes))
 
     def to_dict(self) -> dict[str, Any]:
         """`given`, ready for JSON: an object that only Python can pass is named by its type."""

@@ -119,6 +119,8 @@ def completed(job: Job, request: RequestFields, found: Diagnostics, *, named_onl
     found.assume("placement", *placed)
     found.warn("layout", *warnings)
     _report_length(request, workload, found)
+    for old, new in request.old_names.items():
+        found.warn("renamed-field", f"{old} is called {new} now; the old name goes with the next release.")
     first = Diagnostics()
     first.assume("model", *workload.assumptions)
     first.warn("model", *workload.warnings)

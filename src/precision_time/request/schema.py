@@ -18,7 +18,7 @@ from ..errors import ConfigError, nearest_names, shown
 from ..hardware.device import Cluster
 from ..hardware.inventory import ClusterResources
 from ..hardware.words import with_cluster_words
-from ..parallel.layout import ContextMethod, Offload, PipelineSchedule
+from ..parallel.layout import CpCommType, Offload, PipelineSchedule
 from ..precision.catalog import is_policy_file
 from .fields import (
     FILE,
@@ -51,14 +51,24 @@ ALIASES: Mapping[str, str] = {
     "model_config": "sizes",
     "timing_scope": "scope",
     "system": "node_type",
-    "zero_stage": "zero",
-    "num_micro_batches": "grad_accum",
+    "zero": "zero_stage",
+    "gradient_accumulation_steps": "num_microbatches",
     "num_samples": "samples",
     "num_epochs": "epochs",
     "max_steps": "steps",
     "train_tokens": "tokens",
 }
-"""Names of the same quantities in answers and in measurement tables."""
+"""Names of the same quantities in answers, in measurement tables and in the words of trainers."""
+MOVED: Mapping[str, str] = {
+    "grad_accum": "num_microbatches",
+    "num_micro_batches": "num_microbatches",
+    "virtual_pp": "vpp",
+    "expert_tp": "etp",
+    "expert_capacity": "expert_capacity_factor",
+    "context_method": "cp_comm_type",
+    "shard_size": "dp_shard",
+}
+"""Names that fields had in the release before: they answer in this one, with a remark that names the new."""
 LEAST_COVERAGE = 1e-9
 """Closer to 0 or 1 doubles cannot tell the quantiles of intervals apart."""
 RUN_LENGTHS = ("steps", "epochs", "tokens")
@@ -86,6 +96,17 @@ def with_stack_name(given: Mapping[str, Any]) -> dict[str, Any]:
         if name not in layout:
             fields.setdefault(name, value)
     return fields
+
+
+def over(given: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields with others in their place, by whichever of its names each is called.
+
+    >>> over({"batch": 4, "gpus": 8}, {"batch_size": 2})
+    {'gpus': 8, 'batch_size': 2}
+    """
+    replaced = {RequestFields.own_name(name) for name in changes}
+    kept = {name: value for name, value in given.items() if RequestFields.own_name(name) not in replaced}
+    return {**kept, **changes}
 
 
 def _texts(given: Any) -> Any:
@@ -170,7 +191,7 @@ def _anchor(given: Any) -> dict[str, Any]:
         )
     known = {*LayoutOptions.model_fields, *RequestFields.model_fields, *ALIASES, *ANCHOR_TIMES}
     for name in anchor:
-        if name not in known - {"anchors", "calibration", "layout", "predictor"}:
+        if name not in (known | {*MOVED}) - {"anchors", "calibration", "layout", "predictor"}:
             near = nearest_names(name, known)
             guess = f" Did you mean {' or '.join(near)}?" if near else ""
             raise ConfigError(
@@ -186,10 +207,10 @@ class LayoutOptions(Fields):
     pp: Annotated[Count, Option(help="Pipeline-parallel degree.")] = 1
     cp: Annotated[Count, Option(help="Context-parallel degree: ranks that share a sequence.")] = 1
     ep: Annotated[Count, Option(help="Expert-parallel degree, over the devices of a pipeline stage.")] = 1
-    expert_tp: Annotated[
+    etp: Annotated[
         Count | None, Option(help="Experts: tensor-parallel degree inside one.", default="--tp")
     ] = None
-    expert_capacity: Annotated[
+    expert_capacity_factor: Annotated[
         float,
         NUMBER,
         Meta(ge=0.0, le=1e7),
@@ -212,14 +233,15 @@ class LayoutOptions(Fields):
             default="tp-cp-dp-pp",
         ),
     ] = None
-    zero: Annotated[
+    zero_stage: Annotated[
         ZeroStage | None,
         Option(
             help="Data: ZeRO stage 0-3; 3 is full sharding (FSDP).",
+            flags=("--zero-stage", "--zero"),
             default="DDP where it fits, else 3 (1 with --pp)",
         ),
     ] = None
-    shard_size: Annotated[
+    dp_shard: Annotated[
         NaturalNumber, Option(help="Data: ranks that hold one copy between them (HSDP); 0 for all.")
     ] = 0
     reshard_after_forward: Annotated[
@@ -236,7 +258,13 @@ class LayoutOptions(Fields):
         WORD,
         Option(help="Data: who reduces gradients: ddp, dataparallel (one process), parameter-server."),
     ] = "ddp"
-    grad_accum: Annotated[Count, Option(help="Micro batches per optimizer step.")] = 1
+    num_microbatches: Annotated[
+        Count,
+        Option(
+            help="Micro batches per optimizer step (gradient accumulation).",
+            flags=("--num-microbatches", "--gradient-accumulation-steps"),
+        ),
+    ] = 1
     checkpointing: Annotated[
         str,
         Option(
@@ -249,15 +277,15 @@ class LayoutOptions(Fields):
         bool | None,
         Option(help="Tensor: split norms and dropout too.", default="with --tp in language models"),
     ] = None
-    context_method: Annotated[
-        ContextMethod, WORD, Option(help="Context: how ranks exchange keys: ring, all-gather or ulysses.")
-    ] = ContextMethod.RING
+    cp_comm_type: Annotated[
+        CpCommType, WORD, Option(help="Context: how ranks exchange keys: ring, all-gather or ulysses.")
+    ] = CpCommType.RING
     schedule: Annotated[
         PipelineSchedule | None,
         WORD,
-        Option(help="Pipeline schedule.", default="1f1b; interleaved with --virtual-pp"),
+        Option(help="Pipeline schedule.", default="1f1b; interleaved with --vpp"),
     ] = None
-    virtual_pp: Annotated[Count, Option(help="Pipeline: model chunks per stage (interleaved).")] = 1
+    vpp: Annotated[Count, Option(help="Pipeline: model chunks per stage (interleaved).")] = 1
     stage_layers: Annotated[
         ListText | None,
         Option(
@@ -279,6 +307,7 @@ class RequestFields(Fields):
     """What can be asked of a training job."""
 
     aliases: ClassVar[Mapping[str, str]] = ALIASES
+    moved: ClassVar[Mapping[str, str]] = MOVED
 
     model: Annotated[
         Any,
@@ -599,6 +628,14 @@ class RequestFields(Fields):
     """Inputs of an `nn.Module`."""
     cluster: Annotated[Cluster | ClusterResources | None, Read(_cluster, checks=True)] = None
     """A `Cluster` or the `ClusterResources` of an inventory, in the place of the fields that describe one."""
+
+    @classmethod
+    def _spread(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Layout options may stand under `layout`; one beside the others goes first."""
+        layout = given.get("layout")
+        if not isinstance(layout, Mapping):
+            return given
+        return {**layout, **{name: value for name, value in given.items() if name != "layout"}}
 
     @classmethod
     def _prepared(cls, given: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import inspect
 import math
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, Union, dataclass_transform, get_args, get_origin
@@ -19,6 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from ..errors import ConfigError, nearest_names
+from ..records import dataclass
 from .fields import SWITCH, Option, Read, choices_of, plain_type
 
 REQUIRED: Any = ...
@@ -199,12 +199,17 @@ class Fields:
     """What a user may write: the fields, and in the place of a part its fields."""
     aliases: ClassVar[Mapping[str, str]] = {}
     """Other names of fields."""
+    moved: ClassVar[Mapping[str, str]] = {}
+    """Names that fields had in the release before."""
+    __slots__ = ("__dict__", "__weakref__", "old_names")
+    old_names: Mapping[str, str]
+    """Those of `moved` that were given, as the user wrote them, each with the name of today."""
 
     def __init_subclass__(cls) -> None:
         own = {
             name: Field.of(name, annotation, cls.__dict__.get(name, REQUIRED))
             for name, annotation in inspect.get_annotations(cls, eval_str=True).items()
-            if not _is_of_class(annotation)
+            if name != "old_names" and not _is_of_class(annotation)
         }
         cls.model_fields = {**cls.model_fields, **own}
         parts = {name: field.part for name, field in cls.model_fields.items()}
@@ -235,8 +240,14 @@ class Fields:
     def changed(self, **values: Any) -> Self:
         """The same with other values, which are taken as they are."""
         new = type(self).__new__(type(self))
+        new.old_names = self.old_names
         new.__dict__.update(self.__dict__, **values)
         return new
+
+    @classmethod
+    def own_name(cls, name: str) -> str:
+        """The field that a name stands for."""
+        return cls.aliases.get(name) or cls.moved.get(name, name)
 
     @property
     def model_fields_set(self) -> frozenset[str]:
@@ -258,6 +269,11 @@ class Fields:
         return found
 
     @classmethod
+    def _spread(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What is given, with fields that were written together beside the others."""
+        return given
+
+    @classmethod
     def _prepared(cls, given: dict[str, Any]) -> dict[str, Any]:
         """What is given, in the form in which the fields take it."""
         return given
@@ -268,12 +284,27 @@ class Fields:
     def _take(self, given: Mapping[str, Any], prefix: str = "") -> None:
         if not isinstance(given, Mapping):
             raise ConfigError(f"{given!r:.60} is no mapping. To fix: write it as names and values.")
-        written = {self.aliases.get(name, name): name for name in given}
-        stated = {self.aliases.get(name, name): value for name, value in given.items() if value is not None}
+        given = self._spread(given)
+        written = {self.own_name(name): name for name in given}
+
+        def as_written(name: str) -> str:
+            return f"{prefix}{name.replace('_', '-')}" if prefix else name
 
         def spelled(name: str) -> str:
-            name = str(written.get(name, name))
-            return f"{prefix}{name.replace('_', '-')}" if prefix else name
+            return as_written(str(written.get(name, name)))
+
+        stated: dict[str, Any] = {}
+        for name, value in given.items():
+            own = self.own_name(name)
+            if value is not None and own in stated and stated[own] != value:
+                raise ConfigError(
+                    f"{as_written(name)}={value!r:.60} names the same as {own}={stated[own]!r:.60}. To fix: "
+                    "give only one of them."
+                )
+            if value is not None:
+                stated[own] = value
+        old = {name: self.moved[name] for name in given if name in self.moved}
+        self.old_names = {as_written(name): as_written(own) for name, own in old.items()}
 
         self._fill(self._prepared(stated), known=self.names, spelled=spelled, as_text=bool(prefix))
         self._check_agreement()
@@ -322,6 +353,9 @@ class Fields:
         return field.default.copy()
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name == "old_names":
+            object.__setattr__(self, name, value)
+            return
         raise AttributeError(f"{type(self).__name__} does not change: {name!r} cannot be set")
 
     def __delattr__(self, name: str) -> None:

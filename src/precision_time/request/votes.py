@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ..cache import data
 from ..io import packaged_toml
+from ..records import dataclass
 
 CLASSES = ("family", "method", "kind", "scale", "room", "chip")
 """What votes are told apart by, besides the stack and the year."""
@@ -52,7 +53,7 @@ def shipped_votes() -> Votes:
 
 
 def counted_votes(tables: Mapping[str, Any]) -> Iterator[tuple[str, Vote]]:
-    """Votes of tables as scripts/practice.py counts them, each with its point.
+    """Votes of tables as data/practice.py counts them, each with its point.
 
     Args:
         tables: By point: `columns`, and `rows` in their order; a class that is "*" is any.

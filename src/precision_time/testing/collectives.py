@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -20,6 +20,7 @@ from ..arrays import Number
 from ..cost import collectives
 from ..cost.collectives import Lines, LinkParams, choose, min_time_s, sub_torus
 from ..errors import ConfigError
+from ..records import dataclass
 from .checks import refusal
 
 Algorithm = Callable[..., Lines]

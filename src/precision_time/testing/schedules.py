@@ -42,14 +42,14 @@ def unregistered_schedules() -> set[str]:
 
 def pipelines(schedule: PipelineSchedule) -> Iterator[Layout]:
     """Pipelines of 2 to 8 stages that a schedule can run: those that it refuses are left out."""
-    for pp, num_micro_batches, virtual_pp in product((2, 3, 4, 8), (1, 3, 4, 8, 12, 24), (1, 2, 3)):
-        layout = Layout(pp=pp, num_micro_batches=num_micro_batches, virtual_pp=virtual_pp, schedule=schedule)
+    for pp, num_microbatches, vpp in product((2, 3, 4, 8), (1, 3, 4, 8, 12, 24), (1, 2, 3)):
+        layout = Layout(pp=pp, num_microbatches=num_microbatches, vpp=vpp, schedule=schedule)
         try:
             orders = orders_of(layout)
         except LayoutError as error:
             assert "To fix" in str(error)
             continue
-        if virtual_pp == 1 or any(task.chunk for task in orders[0]):
+        if vpp == 1 or any(task.chunk for task in orders[0]):
             yield layout
 
 
@@ -84,7 +84,7 @@ class ScheduleSuite:
     def test_every_stage_runs_every_task_once(self, schedule: PipelineSchedule) -> None:
         """Forward and backward pass of every micro batch and chunk; weight gradients of all or of none."""
         for layout in pipelines(schedule):
-            parts = set(product(range(layout.num_micro_batches), range(layout.virtual_pp)))
+            parts = set(product(range(layout.num_microbatches), range(layout.vpp)))
             for order in orders_of(layout):
                 works = {Work.FORWARD, Work.BACKWARD} | {task.work for task in order}
                 done = [(task.work, (task.micro_batch, task.chunk)) for task in order]
@@ -96,12 +96,12 @@ class ScheduleSuite:
         for seed, layout in enumerate(pipelines(schedule)):
             [times] = stage_times(seed, 1)
             bubble_s = _bubble_s(schedule, layout, times)
-            busy_s = layout.num_micro_batches * (times.forward_s + times.backward_s)
+            busy_s = layout.num_microbatches * (times.forward_s + times.backward_s)
             timeline = simulate(layout, times)
             assert bubble_s >= 0.0
             np.testing.assert_allclose(timeline.step_s, busy_s + bubble_s, rtol=1e-9, err_msg=str(layout))
             np.testing.assert_allclose(timeline.idle_s, bubble_s, rtol=1e-6, atol=1e-9)
-        one_stage = Layout(num_micro_batches=5, schedule=schedule)
+        one_stage = Layout(num_microbatches=5, schedule=schedule)
         assert _bubble_s(schedule, one_stage, times) == 0.0
 
     def test_in_flight_is_what_the_order_holds(self, schedule: PipelineSchedule) -> None:
@@ -112,17 +112,15 @@ class ScheduleSuite:
                 change = [(task.work is Work.FORWARD) - (task.work is last) for task in order]
                 held = np.cumsum(change)
                 assert held[-1] == 0
-                found = schedule_of(schedule).in_flight(
-                    stage, layout.pp, layout.num_micro_batches, layout.virtual_pp
-                )
-                np.testing.assert_allclose(found, held.max() / layout.virtual_pp, err_msg=str(layout))
+                found = schedule_of(schedule).in_flight(stage, layout.pp, layout.num_microbatches, layout.vpp)
+                np.testing.assert_allclose(found, held.max() / layout.vpp, err_msg=str(layout))
 
     def test_tasks_wait_for_what_they_need(self, schedule: PipelineSchedule) -> None:
         """Unequal stages and messages: nothing overlaps on a stage, and every input has arrived."""
         for seed, layout in enumerate(pipelines(schedule)):
             times, message_s = stage_times(seed, layout.pp), 0.1 * (seed % 5)
             timeline = simulate(layout, times, message_s=message_s)
-            last = layout.pp * layout.virtual_pp - 1
+            last = layout.pp * layout.vpp - 1
             ends = {
                 (span.task.work, span.task.chunk * layout.pp + span.stage, span.task.micro_batch): span.end_s
                 for span in timeline.spans
@@ -146,7 +144,7 @@ class ScheduleSuite:
         """A search may leave a schedule out where a searched one has no more bubble and no more memory."""
         if schedule in searched_schedules():
             return
-        layouts = [layout for layout in pipelines(schedule) if layout.virtual_pp == 1]
+        layouts = [layout for layout in pipelines(schedule) if layout.vpp == 1]
         assert any(
             all(
                 _bubble_s(other, layout, times) <= _bubble_s(schedule, layout, times)
@@ -159,8 +157,8 @@ class ScheduleSuite:
 
 def _bubble_s(schedule: PipelineSchedule, layout: Layout, times: StageTimes) -> float:
     formula = schedule_of(schedule).bubble_s
-    return float(formula(layout.pp, layout.virtual_pp, layout.num_micro_batches, times))
+    return float(formula(layout.pp, layout.vpp, layout.num_microbatches, times))
 
 
 def _held(schedule: PipelineSchedule, layout: Layout) -> float:
-    return float(schedule_of(schedule).in_flight(0, layout.pp, layout.num_micro_batches, 1))
+    return float(schedule_of(schedule).in_flight(0, layout.pp, layout.num_microbatches, 1))

@@ -1,7 +1,7 @@
 """Stack profiles: complete, priced, and answered whether or not the predictor was trained with them.
 
 A stack is an input of the predictor: adding one must change no answer of the others, and its own answers must
-be those of a stack without measurements until `scripts/accuracy.py --ship` has seen some.
+be those of a stack without measurements until `packages/papers/studies/accuracy.py --ship` has seen some.
 """
 
 from __future__ import annotations

@@ -48,9 +48,9 @@ class TermSuite:
         assert (term.name in EXPOSED_TERMS) is (term.group is TermGroup.EXPOSED)
 
     def test_is_a_feature_of_the_predictor(self, term: StepTerm) -> None:
-        """Its share of the step is a column: a new term takes `scripts/accuracy.py --ship`."""
+        """Its share of the step is a column: a new term takes a new predictor."""
         names = shipped_predictor().names
-        assert f"share.{term.name}" in names, "To fix: `scripts/accuracy.py --ship`."
+        assert f"share.{term.name}" in names, "To fix: `packages/papers/studies/accuracy.py --ship`."
 
     def test_is_explained(self, term: StepTerm) -> None:
         """Answers print its name: the glossary has an entry of that name."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
+from ..records import dataclass
 from .graph import EXPERT_PRODUCT, Node, OpClass, OpGraph
 
 MASK_ELEMS = 0.5

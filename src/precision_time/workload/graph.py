@@ -11,12 +11,13 @@ Repeated layers stand once: `repeat` says how often, and nodes of one `segment` 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from enum import StrEnum
 from typing import Any
 
 from ..cache import Deriving
 from ..errors import CaptureError
+from ..records import dataclass
 
 GRAPH_SCHEMA_VERSION = 1
 

@@ -7,9 +7,10 @@ per prompt, no critic); Hinton et al. 2015 (distillation from a teacher's forwar
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..cache import derived
+from ..records import dataclass
 from .graph import Node, OpClass, OpGraph
 from .roles import heads_of, is_vocabulary_head
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..cache import data, memo
 from ..errors import ConfigError, UnknownNameError, shown
+from ..records import dataclass
 from .families.registry import family_builder
 from .families.sizes import check_size_names, choose_sizes
 from .families.tables import (

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 from ..cache import derived
 from ..errors import ConfigError, shown
+from ..records import dataclass
 from .blocks import split_ends
 from .builder import KEEPS_INPUT, KEEPS_OUTPUT
 from .families.tables import read_toml

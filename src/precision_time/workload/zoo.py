@@ -1,7 +1,7 @@
 """Pre-captured graphs of known models, read from `data/zoo.zip` with the standard library alone.
 
 The archive holds `index.json` (one short entry a name) and one compact graph per model and image size
-(`graphs/NAME@SIZE.json`, or `graphs/NAME.json` where no image enters), written by `scripts/build_zoo.py`.
+(`graphs/NAME@SIZE.json`, or `graphs/NAME.json` where no image enters), written by `data/build_zoo.py`.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ import json
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from importlib import resources
+from dataclasses import fields
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from ..cache import data, memo
 from ..errors import CaptureError, ConfigError, UnknownNameError
+from ..io import packaged
 from ..lazy import LazyTable
+from ..records import dataclass
 from .graph import OpGraph, graph_from_json
 from .rescale import at_image_size
 
@@ -53,7 +54,7 @@ class ZooEntry:
     source_library: str = ""
 
 
-_REMEDY = "To fix: reinstall the package, or rebuild the file with scripts/build_zoo.py."
+_REMEDY = "To fix: reinstall the package, or rebuild the file with data/build_zoo.py."
 _ENTRY_FIELDS = frozenset(item.name for item in fields(ZooEntry))
 
 
@@ -114,7 +115,7 @@ def read_index(archive: zipfile.ZipFile) -> Mapping[str, ZooEntry]:
     if data.get("schema") != ZOO_SCHEMA_VERSION:
         raise CaptureError(
             f"The zoo has schema {data.get('schema')!r}, this version reads {ZOO_SCHEMA_VERSION}. "
-            "To fix: rebuild it with scripts/build_zoo.py or reinstall the package."
+            "To fix: rebuild it with data/build_zoo.py or reinstall the package."
         )
     entries, defaults = data.get("entries"), data.get("defaults")
     if not isinstance(entries, dict) or not isinstance(defaults, dict):
@@ -133,7 +134,7 @@ def read_graph(archive: zipfile.ZipFile, name: str, image_size: int | None) -> O
 
 def zoo_path() -> Path:
     """Path of the shipped archive."""
-    return Path(str(resources.files("precision_time.workload").joinpath("data/zoo.zip")))
+    return packaged("precision_time.workload", "data/zoo.zip")
 
 
 def open_archive(data: bytes) -> zipfile.ZipFile:

@@ -33,7 +33,7 @@ ASKED = [(model, gpus, batch) for model in ("resnet50", "resnet18") for gpus in 
 def own_run(model: str, gpus: int, batch: int, factor: float) -> Measurement:
     """A run of a cluster that is `factor` times as slow as predicted."""
     predicted_s = own_job_s(
-        model, device="T4", gpus=gpus, batch_size=batch, precision="fp32", stack="pytorch-eager", zero=0
+        model, device="T4", gpus=gpus, batch_size=batch, precision="fp32", stack="pytorch-eager", zero_stage=0
     )
     return Measurement(
         source="own",

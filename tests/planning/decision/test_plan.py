@@ -191,8 +191,8 @@ def test_a_browser_draws_the_candidates(found, tmp_path):
 
 
 def test_options_of_a_layout_are_read_back():
-    assert layout_fields("--tp 8 --zero 1 --no-reshard-after-forward --uneven -b 2") == {
-        "tp": "8", "zero": "1", "reshard_after_forward": False, "uneven": True, "batch_size": "2",
+    assert layout_fields("--tp 8 --zero-stage 1 --no-reshard-after-forward --uneven -b 2") == {
+        "tp": "8", "zero_stage": "1", "reshard_after_forward": False, "uneven": True, "batch_size": "2",
     }  # fmt: skip
 
 

@@ -53,10 +53,10 @@ def layouts(draw: st.DrawFn, model: str) -> Layout:
         tp=draw(st.sampled_from([1, 2])) if MODELS[model] else 1,
         pp=pp,
         schedule=schedule,
-        virtual_pp=2 if schedule is PipelineSchedule.INTERLEAVED else 1,
+        vpp=2 if schedule is PipelineSchedule.INTERLEAVED else 1,
         zero_stage=draw(st.sampled_from([0, 1, 3])) if pp == 1 else draw(st.sampled_from([0, 1])),
         micro_batch_size=draw(st.sampled_from([1, 4])),
-        num_micro_batches=pp * draw(st.integers(1, 5)),
+        num_microbatches=pp * draw(st.integers(1, 5)),
         checkpointing=draw(st.sampled_from(list(Checkpointing))),
     )
 
@@ -86,7 +86,7 @@ def test_the_peak_is_the_predicted_one_term_by_term(data: st.DataObject) -> None
 
 @pytest.mark.parametrize(("schedule", "most"), [("1f1b", 4), ("gpipe", 8)])
 def test_activations_rise_by_micro_batches_in_flight(schedule: str, most: int) -> None:
-    layout = Layout(pp=4, num_micro_batches=8, schedule=PipelineSchedule(schedule), micro_batch_size=4)
+    layout = Layout(pp=4, num_microbatches=8, schedule=PipelineSchedule(schedule), micro_batch_size=4)
     memory = memory_of(layout, "bert-large-uncased")
     held = memory.held["activations"]
     held = held[held > 0.0]
@@ -109,7 +109,7 @@ def test_copies_of_the_optimizer_step_can_be_the_peak() -> None:
 
 
 def test_files(tmp_path: Path) -> None:
-    memory = memory_of(Layout(pp=2, num_micro_batches=4))
+    memory = memory_of(Layout(pp=2, num_microbatches=4))
     for name in ("memory.svg", "memory.html", "memory.json"):
         write_memory(memory, tmp_path / name)
     document = json.loads((tmp_path / "memory.json").read_text(encoding="utf-8"))
@@ -127,7 +127,9 @@ def test_files(tmp_path: Path) -> None:
 
 def test_one_call() -> None:
     memory = precision_time.memory_timeline(
-        "llama3-8b", device="H100-SXM5-80GB", gpus=8, zero=3, batch_size=1
+        "llama3-8b", device="H100-SXM5-80GB", gpus=8, zero_stage=3, batch_size=1
     )
-    answer = precision_time.predict_time("llama3-8b", device="H100-SXM5-80GB", gpus=8, zero=3, batch_size=1)
+    answer = precision_time.predict_time(
+        "llama3-8b", device="H100-SXM5-80GB", gpus=8, zero_stage=3, batch_size=1
+    )
     assert memory.peak_bytes == pytest.approx(answer.memory_bytes_per_device)

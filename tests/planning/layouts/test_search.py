@@ -206,7 +206,7 @@ def test_any_map_will_do(small: Question, found: LayoutSearch) -> None:
 
 
 def test_fewer_choices_are_never_faster(small: Question, found: LayoutSearch) -> None:
-    fixed = search_layouts(*small, fixed=parse_fixed(["tp=4", "zero=1"]), top=3)
+    fixed = search_layouts(*small, fixed=parse_fixed(["tp=4", "zero_stage=1"]), top=3)
     assert all(each.layout.tp == 4 and each.layout.zero_stage in (0, 1) for each in fixed.ranked)
     assert fixed.ranked[0].step_time_s >= found.ranked[0].step_time_s
 
@@ -242,7 +242,7 @@ def test_what_cannot_fit_says_by_how_much_and_what_would() -> None:
     assert missed.layout.checkpointing is Checkpointing.FULL
     devices = int(missed.advice[0].split()[0])
     larger = question_of("llama3.1-405b", "A100-SXM4-40GB", devices, devices)
-    fixed = parse_fixed(["zero=1,3", "checkpointing=full", "micro_batch=1"])
+    fixed = parse_fixed(["zero_stage=1,3", "checkpointing=full", "micro_batch=1"])
     frames = space_of(*larger, fixed=fixed, beyond_domain=True).frames()
     assert any(part.layouts for part in fitting(larger.job, [*frames]))
 
@@ -294,7 +294,7 @@ def test_hardware_of_ones_own_is_ranked_on_its_reference(tmp_path: Path) -> None
 def test_alike_devices_are_faster_and_a_fixed_prefetch_holds() -> None:
     options: dict[str, Any] = {
         "device": "A100-SXM4-40GB", "gpus": 16, "seq_len": 2048, "global_batch_size": 32, "top": 2,
-        "fix": ["tp=1", "pp=1", "cp=1", "zero=3", "prefetch=0,2"],
+        "fix": ["tp=1", "pp=1", "cp=1", "zero_stage=3", "prefetch=0,2"],
     }  # fmt: skip
     usual = find_layouts("llama3.2-1b", **options)
     alike = find_layouts("llama3.2-1b", stragglers=False, **options)

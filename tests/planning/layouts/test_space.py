@@ -43,7 +43,7 @@ def test_the_space_holds_every_axis(small: Question) -> None:
     assert seen["pp"] == {1, 2, 4, 8, 16}
     assert seen["zero_stage"] == {0, 1, 3}
     assert seen["schedule"] == set(PipelineSchedule) - {PipelineSchedule.GPIPE}
-    assert {layout.shard_size for layout in found} == {0, 2, 4, 8}
+    assert {layout.dp_shard for layout in found} == {0, 2, 4, 8}
     assert {layout.checkpointing for layout in found} == set(Checkpointing)
 
 
@@ -82,7 +82,14 @@ def test_a_model_without_attention_is_only_replicated() -> None:
 
 def test_fixed_fields_hold_for_all(small: Question) -> None:
     fixed = parse_fixed(
-        ["tp=2,4", "zero=1", "schedule=interleaved", "micro-batch=2", "prefetch=0", "sequence_parallel=no"]
+        [
+            "tp=2,4",
+            "zero_stage=1",
+            "schedule=interleaved",
+            "micro-batch=2",
+            "prefetch=0",
+            "sequence_parallel=no",
+        ]
     )
     found = [layout for layout in layouts_of(space_of(*small, fixed=fixed)) if layout.pp > 1]
     assert {layout.tp for layout in found} == {2, 4}

@@ -24,15 +24,13 @@ from precision_time.predict.view import prediction_of
 from .conftest import Question
 
 LAYOUTS = {
-    "replicated": Layout(dp=16, micro_batch_size=2, num_micro_batches=2),
+    "replicated": Layout(dp=16, micro_batch_size=2, num_microbatches=2),
     "sharded": Layout(dp=16, zero_stage=3, micro_batch_size=4),
-    "tensor": Layout(tp=8, dp=2, sequence_parallel=True, num_micro_batches=32, zero_stage=1),
-    "1f1b": Layout(tp=2, pp=4, dp=2, sequence_parallel=True, num_micro_batches=32),
-    "interleaved": Layout(
-        pp=4, dp=4, num_micro_batches=16, schedule=PipelineSchedule.INTERLEAVED, virtual_pp=4
-    ),
-    "zero-bubble": Layout(pp=4, dp=4, num_micro_batches=16, schedule=PipelineSchedule.ZERO_BUBBLE),
-    "many": Layout(pp=16, num_micro_batches=64),
+    "tensor": Layout(tp=8, dp=2, sequence_parallel=True, num_microbatches=32, zero_stage=1),
+    "1f1b": Layout(tp=2, pp=4, dp=2, sequence_parallel=True, num_microbatches=32),
+    "interleaved": Layout(pp=4, dp=4, num_microbatches=16, schedule=PipelineSchedule.INTERLEAVED, vpp=4),
+    "zero-bubble": Layout(pp=4, dp=4, num_microbatches=16, schedule=PipelineSchedule.ZERO_BUBBLE),
+    "many": Layout(pp=16, num_microbatches=64),
 }
 
 
@@ -75,7 +73,7 @@ def test_every_stage_lasts_the_step(step: StepTimeline) -> None:
     for bars in stages.values():
         assert sum(bar.seconds for bar in bars) == pytest.approx(step.step_time_s)
         forwards = {bar.name for bar in bars if bar.kind == "forward"}
-        assert len(forwards) == step.layout.num_micro_batches * step.layout.virtual_pp
+        assert len(forwards) == step.layout.num_microbatches * step.layout.vpp
 
 
 def test_no_stage_starts_a_micro_batch_before_the_one_ahead_of_it_ends(step: StepTimeline) -> None:

@@ -159,7 +159,7 @@ def test_what_is_written_is_read_back(catalogue: Path, tmp_path: Path) -> None:
     ("cell", "reason"),
     [
         ("-1", "below zero"),
-        ("0", "zero"),
+        ("0", "zero_stage"),
         ("nan", "not a number"),
         ("inf", "not a number"),
         ("=1+1", "not a number"),

@@ -90,7 +90,7 @@ def test_a_budget_that_cannot_be_says_why() -> None:
 
 def test_what_rests_on_research_alone_is_not_recommended() -> None:
     some = ("bf16-mixed", "fp8-mixed", "nvfp4-mixed")
-    job = {"device": "B200", "gpus": 64, "zero": 3, "batch_size": 1}
+    job = {"device": "B200", "gpus": 64, "zero_stage": 3, "batch_size": 1}
     advice = advise_precisions("llama3-8b", precisions=some, risk_budget=1.0, **job)
     assert advice.rows[0].precision == "nvfp4-mixed"
     assert advice.recommended == "fp8-mixed"

@@ -12,7 +12,7 @@ from precision_time.request.request import Request
 from .batch_size import MOST, predicted_batch_size
 
 try:
-    from precision_time.workload.capture.timm_models import import_torchvision
+    from precision_time.capture.timm_models import import_torchvision
 
     with suppress(ImportError, RuntimeError):  # Lightning imports it where it is installed, broken or not
         import_torchvision()

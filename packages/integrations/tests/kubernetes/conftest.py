@@ -190,6 +190,6 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     programs = Path(os.environ.get(ASSETS, "/usr/local/kubebuilder/bin"))
     for program in ("etcd", "kube-apiserver"):
         if not shutil.which(program, path=str(programs)):
-            pytest.skip("no etcd and kube-apiserver in KUBEBUILDER_ASSETS (scripts/build_kube_apiserver.sh)")
+            pytest.skip("no etcd and kube-apiserver in KUBEBUILDER_ASSETS (tools/build_kube_apiserver.sh)")
     with ExitStack() as stack:
         yield ApiServer(tmp_path_factory.mktemp("api"), programs, stack)

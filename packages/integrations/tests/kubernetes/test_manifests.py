@@ -24,7 +24,7 @@ HERE = Path(__file__).parent
 EXAMPLES = Path(__file__).parents[2] / "examples" / "kubernetes"
 TEXT = (HERE / "manifests.yaml").read_text(encoding="utf-8")
 DOCUMENTS = {each["metadata"]["name"]: each for each in read_documents(TEXT)[0]["items"]}
-LLAMA = {"model": "llama3-8b", "precision": "bf16-mixed", "batch_size": 1, "zero": 3, "tokens": "100M"}
+LLAMA = {"model": "llama3-8b", "precision": "bf16-mixed", "batch_size": 1, "zero_stage": 3, "tokens": "100M"}
 DEADLINES = {
     "job": ("spec", "activeDeadlineSeconds"),
     "cron": ("spec", "jobTemplate", "spec", "activeDeadlineSeconds"),
@@ -327,10 +327,10 @@ def test_files_of_config_maps_are_read() -> None:
     }  # fmt: skip
     [found] = estimate([settings, job])
     assert found.fields.items() >= {
-        "model": "bert-large", "batch_size": 4, "zero": 2, "precision": "bf16-mixed", "steps": 100, "gpus": 8,
+        "model": "bert-large", "batch_size": 4, "zero_stage": 2, "precision": "bf16-mixed", "steps": 100, "gpus": 8,
     }.items()  # fmt: skip
     [without] = estimate([job])
-    assert "zero" not in without.fields
+    assert "zero_stage" not in without.fields
     assert any("ds.json" in text for text in without.unread)
 
 

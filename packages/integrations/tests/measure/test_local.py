@@ -126,7 +126,7 @@ def test_a_row_says_what_was_measured(tiny: MeasurePlan, cpu: MeasuredDevice, tm
     trials = select(tiny, what="steps", models=["own_models:perceptron"])
     report = run_trials(trials, cpu, out=tmp_path, measure=Bench())
     rows = [row for row in read_measurements(report.about["files"]["steps"]) if isinstance(row, Measurement)]
-    accumulated = next(row for row in rows if row.num_micro_batches == 2)
+    accumulated = next(row for row in rows if row.num_microbatches == 2)
     assert accumulated.source == "own-cpu-xeon-platinum-8480"
     assert accumulated.global_batch_size == 2 * 32
     assert accumulated.throughput == pytest.approx(2 * 32 / 0.25)

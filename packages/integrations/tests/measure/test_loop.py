@@ -86,7 +86,7 @@ def test_tables_of_options_are_the_requests_that_they_spell(run: Run) -> None:
     )
     known, unknown = read_own_steps("runs.csv")
     asked = Request.of(
-        {"model": "llama3-8b", "device": "H100", "gpus": 8, "batch_size": 1, "seq_len": 2048, "zero": 3}
+        {"model": "llama3-8b", "device": "H100", "gpus": 8, "batch_size": 1, "seq_len": 2048, "zero_stage": 3}
     )
     assert known.job == asked.resolve()  # stack, precision and links as predict assumes them
     assert known.measured_s == 8 / 40

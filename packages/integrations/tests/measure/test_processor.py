@@ -15,12 +15,12 @@ from precision_time.precision.catalog import get_policy
 from precision_time.precision.support import check_support, natural_precision, supported_precisions
 from precision_time.predict.api import predict_time
 from precision_time_integrations.measure.describe import add_device
-from precision_time_integrations.measure.precisions import DATA
 from precision_time_integrations.measure.processor import ProcessorFigures, available_bytes, cpu_quota
 from precision_time_papers.campaign.result import read_results_csv
 from precision_time_papers.campaign.store import CampaignStore
 from precision_time_papers.predictddl.trainer import read_runs, rows_by_type, trainable
 
+STORED = Path(__file__).resolve().parents[3] / "papers" / "studies" / "campaigns" / "own-ray-cpu.csv"
 NAME = "CPU-AMD-EPYC-avx512-1-core"
 RATES = {"fp32": 102e9, "bf16": 222e9, "fp16": 4.1e9, "fp64": 52e9, "int8": 439e9}
 """What `measure --cpu` found on the machine of the stored campaign (FLOP/s)."""
@@ -104,7 +104,7 @@ def test_the_rows_of_a_campaign_are_evaluated_calibrated_and_learned_from(
     tmp_path: Path, devices: Path
 ) -> None:
     store, rows = tmp_path / "points.sqlite", tmp_path / "rows.csv"
-    trials = [each for each in read_results_csv(DATA / "own-ray-cpu.csv") if each.model != "mlp"]
+    trials = [each for each in read_results_csv(STORED) if each.model != "mlp"]
     with CampaignStore(store) as opened:
         for result in trials[::8]:
             opened.add(result)

@@ -112,7 +112,7 @@ def test_rows_of_every_planned_step_become_jobs(name: str, tmp_path: Path) -> No
         job = job_of(row)
         assert job.precision.name == planned_trial.precision
         assert job.layout.micro_batch_size == planned_trial.batch_size
-        assert job.layout.num_micro_batches == planned_trial.grad_accum
+        assert job.layout.num_microbatches == planned_trial.grad_accum
         assert job.layout.checkpointing.value == ("full" if planned_trial.checkpointing else "none")
         assert job.stack.compiler == ("inductor" if planned_trial.compiled else "none")
         assert job.stack.channels_last is planned_trial.channels_last
@@ -142,7 +142,7 @@ def test_measured_rows_can_be_evaluated(tiny: MeasurePlan, cpu: MeasuredDevice, 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", PLANS)
 def test_built_models_have_the_parameters_of_the_catalogue(name: str) -> None:
-    from precision_time.workload.capture.timm_models import import_timm
+    from precision_time.capture.timm_models import import_timm
 
     import_timm()
     for spec in load_plan(name).specs.values():

@@ -58,7 +58,7 @@ def test_loop_is_predicted_told_logged_and_measured(accelerate: Any) -> None:
     logged = train(accelerate, tracker, clock, mixed_precision="bf16", gradient_accumulation_steps=4)
     assert not tracker.failure and not tracker.run.failure
     request = tracker.run.described.request
-    assert (request.precision, request.layout.grad_accum, request.batch_size) == ("bf16-mixed", 4, 4)
+    assert (request.precision, request.layout.num_microbatches, request.batch_size) == ("bf16-mixed", 4, 4)
     assert (request.gpus, request.optimizer) == (1, "sgd")
     assert len(said) == 1 and "12 steps" in said[0]
     assert logged[9]["eta/remaining_s"] == pytest.approx(2 * STEP_S, rel=0.1)
@@ -106,6 +106,6 @@ def test_sharding_is_that_of_the_plugins(accelerate: Any) -> None:
     for state in (deepspeed, fsdp, ddp):
         found.append(Found())
         _read_sharding(found[-1], state)
-    assert found[0].fields["zero"] == 2
-    assert found[1].fields == {"zero": 3, "offload": "parameters", "checkpointing": "full"}
-    assert found[2].fields == {"zero": 0}
+    assert found[0].fields["zero_stage"] == 2
+    assert found[1].fields == {"zero_stage": 3, "offload": "parameters", "checkpointing": "full"}
+    assert found[2].fields == {"zero_stage": 0}

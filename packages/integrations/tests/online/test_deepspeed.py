@@ -77,7 +77,7 @@ def test_a_configuration_says_layout_precision_batch_and_optimizer(tmp_path: Pat
     }  # fmt: skip
     file.write_text(json.dumps(stated))
     found = config_fields(file, devices=16)
-    assert (found["batch_size"], found["grad_accum"], found["zero"]) == (4, 4, 3)
+    assert (found["batch_size"], found["num_microbatches"], found["zero_stage"]) == (4, 4, 3)
     assert (found["precision"], found["offload"], found["optimizer"]) == ("bf16-mixed", "optimizer", "AdamW")
     job = Request.of({"model": "llama3.1-8b", "device": "H100", "gpus": 16, **found}).resolve()
     assert job.layout.global_batch_size == 256 and job.layout.zero_stage == 3
@@ -89,7 +89,7 @@ def test_what_a_configuration_leaves_open_stays_open() -> None:
         "zero_optimization": {"stage": "auto", "offload_param": {"device": "nvme"}},
     }  # fmt: skip
     found = config_fields(auto, devices=8)
-    assert found.keys() & {"batch_size", "grad_accum", "precision", "zero"} == set()
+    assert found.keys() & {"batch_size", "num_microbatches", "precision", "zero_stage"} == set()
     assert found["offload"] == "parameters"
     assert config_fields({"fp16": {"enabled": True}}, devices=1)["precision"] == "fp16-mixed"
     autocast = {"torch_autocast": {"enabled": True, "dtype": "torch.float16"}}
@@ -169,7 +169,7 @@ def test_the_first_batch_is_described_and_the_run_offered(tmp_path: Path) -> Non
     assert run.failure == "" and run.record is not None and run.record.steps == 30  # ended with the last
     assert "a step of Linear should take" in said[0] and "added to runs.csv" in said[-1]
     request = run.record.request
-    assert (request["batch_size"], request["grad_accum"], request["zero"]) == (8, 2, 1)
+    assert (request["batch_size"], request["num_microbatches"], request["zero_stage"]) == (8, 2, 1)
     assert request["model"].params == 10 and request["precision"] == "fp32"
     assert "Linear-" in store.read_text()
 
@@ -236,7 +236,7 @@ with track(engine, total_steps=20, share_with_corpus=True, store=Path("runs.csv"
 request = run.record.request
 print("found", json.dumps({
     "failure": run.failure, "steps": [engine.global_steps, run.record.steps], "fields":
-    [request[name] for name in ("zero", "grad_accum", "batch_size", "precision", "optimizer")],
+    [request[name] for name in ("zero_stage", "num_microbatches", "batch_size", "precision", "optimizer")],
     "params": request["model"].params, "trained": [node.weight_grad for node in request["model"].nodes],
     "predicted": run.prediction is not None, "hooked": "step" in vars(engine)}))
 """

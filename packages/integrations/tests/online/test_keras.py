@@ -66,7 +66,7 @@ found["same_losses"] = history["loss"] == alone
 found["first"] = [callback.failure, callback.record.steps, round(callback.record.step_time_s, 5),
                   {name: round(value, 3) for name, value in callback.record.pauses_s.items()},
                   round(callback.record.waited_s, 4)]
-found["request"] = [request[name] for name in ("batch_size", "precision", "optimizer", "grad_accum")]
+found["request"] = [request[name] for name in ("batch_size", "precision", "optimizer", "num_microbatches")]
 found["params"] = [request["model"].params, sum(int(np.prod(w.shape)) for w in model.trainable_weights)]
 found["products"] = [node.weight_grad for node in request["model"].nodes if node.op == "mm"]
 found["history"] = history["eta/remaining_s"]

@@ -109,7 +109,7 @@ def test_fit_is_predicted_told_logged_and_measured(lab: Any) -> None:
     trainer.fit(lab.module(), lab.loader(), lab.loader(2))
     assert not lab.callback.failure and not lab.callback.run.failure
     request = lab.callback.run.described.request
-    assert (request.optimizer, request.batch_size, request.layout.grad_accum) == ("adamw", 4, 2)
+    assert (request.optimizer, request.batch_size, request.layout.num_microbatches) == ("adamw", 4, 2)
     assert (request.gpus, request.nodes, request.precision, request.steps) == (1, 1, "fp32", 12)
     assert len(lab.said) == 1 and "a step of Tiny" in lab.said[0] and "12 steps" in lab.said[0]
     assert lab.etas[0].basis == "prediction" and lab.etas[0].total_steps == 12
@@ -231,11 +231,11 @@ def test_strategies_become_layouts(lab: Any) -> None:
     found = Found()
     strategy = FSDPStrategy(sharding_strategy="HYBRID_SHARD", cpu_offload=True, auto_wrap_policy=set())
     _read_strategy(found, SimpleNamespace(strategy=strategy, world_size=16, num_nodes=2))
-    assert found.fields == {"zero": 3, "shard_size": 8, "offload": "parameters"}
+    assert found.fields == {"zero_stage": 3, "dp_shard": 8, "offload": "parameters"}
 
     class DeepSpeedStrategy:
         config = {"zero_optimization": {"stage": 2}, "bf16": {"enabled": True}}
 
     found = Found()
     _read_strategy(found, SimpleNamespace(strategy=DeepSpeedStrategy(), world_size=8, num_nodes=1))
-    assert found.fields["zero"] == 2 and "precision" not in found.fields
+    assert found.fields["zero_stage"] == 2 and "precision" not in found.fields

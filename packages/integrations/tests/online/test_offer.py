@@ -50,7 +50,7 @@ def test_rows_are_the_jobs_that_ran(tmp_path: Path) -> None:
     offer.add_run(run(0.31, **RESNET, batch_size=64, gpus=8), store=store)
     offer.add_run(
         run(0.4, model="llama3.1-8b", device="8xH100", precision="fp8-mixed", batch_size=1, seq_len=4096,
-            zero=3, checkpointing="full", steps=1000, coverage=0.5), store=store)  # fmt: skip
+            zero_stage=3, checkpointing="full", steps=1000, coverage=0.5), store=store)  # fmt: skip
     mine = {"device": "CPU-of-bob", "precision": "fp32", "custom": CPU}
     offer.add_run(run(0.004, model=own_graph(), batch_size=32, **mine), store=store)
     offer.add_run(run(0.005, model=own_graph(512.0), batch_size=32, **mine), store=store)
@@ -95,7 +95,7 @@ def test_several_writers_lose_no_row(tmp_path: Path) -> None:
     code = (
         "import sys, pathlib; from precision_time_integrations.online import RunRecord; "
         "from precision_time_integrations.online.offer import add_run\n"
-        "for name, value in dict(image_size=192, gpus=2, zero=1, grad_accum=4, cpus=8).items(): "
+        "for name, value in dict(image_size=192, gpus=2, zero_stage=1, num_microbatches=4, cpus=8).items(): "
         "add_run(RunRecord(request={'model': 'resnet50', 'device': 'A100-SXM4-80GB', 'precision': 'fp32', "
         "'batch_size': 8, 'gpus': 4, name: value}, steps=9, steady_steps=9, step_time_s=2.5, "
         "log_spread=0.1, elapsed_s=1.0), store=pathlib.Path(sys.argv[1]))"

@@ -26,8 +26,8 @@ LIBRARIES = {
 
 @pytest.fixture(scope="module")
 def modules() -> tuple[Any, Any]:
-    """`benchmarks/eta_series.py` and `benchmarks/eta_baselines.py`."""
-    with mock.patch.object(sys, "path", [*sys.path, str(ROOT / "benchmarks")]):
+    """`packages/integrations/studies/eta_series.py` and `packages/integrations/studies/eta_baselines.py`."""
+    with mock.patch.object(sys, "path", [*sys.path, str(ROOT / "packages" / "integrations" / "studies")]):
         return importlib.import_module("eta_series"), importlib.import_module("eta_baselines")
 
 

@@ -16,19 +16,19 @@ def test_deepspeed_says_stage_offload_and_precision() -> None:
         "fp16": {"enabled": "auto"},
     }
     found = deepspeed_fields(config, devices=8)
-    assert (found["zero"], found["offload"], found["precision"]) == (3, "optimizer", "bf16-mixed")
-    assert "grad_accum" not in found
-    assert deepspeed_fields({}, devices=8).get("zero") is None
+    assert (found["zero_stage"], found["offload"], found["precision"]) == (3, "optimizer", "bf16-mixed")
+    assert "num_microbatches" not in found
+    assert deepspeed_fields({}, devices=8).get("zero_stage") is None
 
 
 def test_strategies_of_fsdp_are_stages() -> None:
-    assert fsdp_fields("full_shard", devices=8, nodes=1) == {"zero": 3}
+    assert fsdp_fields("full_shard", devices=8, nodes=1) == {"zero_stage": 3}
     hybrid = fsdp_fields("HYBRID_SHARD", devices=16, nodes=2, offload=True, checkpointing=True)
-    assert hybrid == {"zero": 3, "shard_size": 8, "offload": "parameters", "checkpointing": "full"}
+    assert hybrid == {"zero_stage": 3, "dp_shard": 8, "offload": "parameters", "checkpointing": "full"}
     with pytest.raises(KeyError):
         fsdp_fields("half_shard", devices=8, nodes=1)
 
 
 def test_configuration_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="zero"):
+    with pytest.raises(ValueError, match="zero_stage"):
         deepspeed_fields({"zero_optimization": {"stage": 9}}, devices=8)

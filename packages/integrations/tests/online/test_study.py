@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-BENCHMARKS = Path(__file__).resolve().parents[4] / "benchmarks"
+STUDIES = Path(__file__).resolve().parents[2] / "studies"
 
 
 @pytest.fixture(autouse=True)
 def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.syspath_prepend(str(STUDIES))
 
 
 def test_no_project_is_measured_with_numbers_that_were_fitted_on_it() -> None:

@@ -41,7 +41,7 @@ def test_the_limit_is_the_one_of_the_library(
     assert (found["seconds"], found["text"]) == (expected.seconds, expected.text)
     assert answer.text.startswith('{"seconds":')  # the plugin knows no JSON
     assert found["comment"].startswith("precision-time p10=")
-    assert "zero" not in found["fields"]  # the file is not read
+    assert "zero_stage" not in found["fields"]  # the file is not read
     assert any("ds.json" in each for each in found["unread"])
     assert not mark.exists()
     # What the job asks for wins over the script, and the partition bounds the limit.

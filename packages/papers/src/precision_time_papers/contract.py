@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from precision_time.errors import ConfigError
 from precision_time.learn.boosting import DEFAULT_SETTINGS, BoosterSettings
-from precision_time.learn.table import JobTable, MeasuredTable
+from precision_time.learn.measured import MeasuredTable
+from precision_time.learn.table import JobTable
 from precision_time.workload.graph import OpGraph
 
 Floats = NDArray[np.float64]

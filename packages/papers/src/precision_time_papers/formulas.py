@@ -1,7 +1,7 @@
 """Our cost model alone, without trees.
 
 Formula: the analytical step time (devdoc 002). Some 300 of its constants were fitted to measured steps of the
-whole corpus, so that it has seen test rows; `scripts/refit_constants.py` says what that is worth.
+whole corpus, so that it has seen test rows; `data/refit_constants.py` says what that is worth.
 """
 
 from __future__ import annotations

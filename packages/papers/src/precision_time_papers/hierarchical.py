@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precision_time.learn.boosting import DEFAULT_SETTINGS, BoosterSettings, boost
-from precision_time.learn.table import JobTable, MeasuredTable
+from precision_time.learn.measured import MeasuredTable
+from precision_time.learn.table import JobTable
 from precision_time.learn.training import row_weights
 from precision_time.learn.trees import NO_TREES, TreeEnsemble
 

@@ -19,8 +19,9 @@ import numpy as np
 
 from precision_time.errors import ConfigError
 from precision_time.learn.boosting import DEFAULT_SETTINGS, BoosterSettings
-from precision_time.learn.predictor import Predictor, Times, fit_predictor
-from precision_time.learn.table import JobTable, MeasuredTable
+from precision_time.learn.measured import MeasuredTable, fit_predictor
+from precision_time.learn.predictor import Predictor, Times
+from precision_time.learn.table import JobTable
 from precision_time.learn.training import row_weights
 
 from .contract import FeatureTable, Floats, Ints, JobViews, require_rows

@@ -21,7 +21,8 @@ from precision_time.corpus.measurement import Measurement
 from precision_time.cost.job import Job
 from precision_time.errors import ConfigError
 from precision_time.learn.boosting import DEFAULT_SETTINGS
-from precision_time.learn.table import MeasuredTable, job_table
+from precision_time.learn.measured import MeasuredTable
+from precision_time.learn.table import job_table
 from precision_time.precision.catalog import get_policy
 from precision_time.request.request import Request
 from precision_time.testing.checks import refusal

@@ -16,7 +16,7 @@ from precision_time_integrations.measure.steps.catalog import built_in_models
 from precision_time_integrations.measure.trial import WorkerGroup
 from precision_time_papers.campaign.campaign import campaign_of, load_campaign
 
-SHIPPED = Path(__file__).resolve().parents[4] / "scripts" / "campaigns"
+SHIPPED = Path(__file__).resolve().parents[2] / "studies" / "campaigns"
 
 
 def sweep(**changes: Any) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def test_what_cannot_be_is_refused(changes: dict[str, Any], said: str) -> None:
 
 def test_an_unknown_model_brings_the_nearest_names(monkeypatch: pytest.MonkeyPatch) -> None:
     timm = SimpleNamespace(is_model=lambda name: False, list_models=list)
-    monkeypatch.setattr("precision_time.workload.capture.timm_models.import_timm", lambda: timm)
+    monkeypatch.setattr("precision_time.capture.timm_models.import_timm", lambda: timm)
     monkeypatch.setattr("precision_time_integrations.measure.steps.catalog.find_spec", lambda name: timm)
     with pytest.raises(UnknownNameError, match="Did you mean.*transformer"):
         campaign_of({"sweeps": [sweep(models="transformr")]})

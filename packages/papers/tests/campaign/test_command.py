@@ -13,10 +13,11 @@ from typer.testing import CliRunner, Result
 from precision_time.cli.main import app
 from precision_time.corpus.schema import OPTION_COLUMNS
 from precision_time.errors import ConfigError, CorpusError
-from precision_time_integrations.measure.precisions import DATA
 from precision_time_integrations.measure.report import TrialReport
 from precision_time_papers.campaign.result import COLUMNS, TrialResult, read_results_csv
 from precision_time_papers.campaign.store import CampaignStore, read_store
+
+STORED = Path(__file__).resolve().parents[2] / "studies" / "campaigns" / "own-ray-cpu.csv"
 
 
 def call(*words: str) -> Result:
@@ -103,7 +104,7 @@ def test_a_campaign_that_measures_nothing_ends_with_one_line_and_a_report(
 
 
 def test_the_stored_campaign_can_be_read() -> None:
-    results = read_store(DATA / "own-ray-cpu.csv")
+    results = read_store(STORED)
     assert len(results) > 250
     assert {result.campaign for result in results} == {"own-ray-cpu"}
     assert sum(result.valid for result in results) >= 190

@@ -12,8 +12,8 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from precision_time.capture.own import load_function
 from precision_time.errors import CaptureError, ConfigError
-from precision_time.workload.capture.own import load_function
 from precision_time.workload.resolve import load_workload
 from precision_time_integrations.measure.steps import training
 from precision_time_integrations.measure.steps.catalog import built_in_models

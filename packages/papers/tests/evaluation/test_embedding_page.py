@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from precision_time_papers.evaluation.papers.embedding import (
+from papers_tables.embedding import (
     FOUR,
     RESULT,
     SUMS,

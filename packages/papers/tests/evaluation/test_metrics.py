@@ -10,8 +10,9 @@ from scipy.stats import kendalltau
 
 from precision_time.corpus.families import PrecisionFamily
 from precision_time.corpus.measurement import Measurement, Quality
+from precision_time.learn.measured import MeasuredTable
 from precision_time.learn.metrics import mape
-from precision_time.learn.table import JobTable, MeasuredTable
+from precision_time.learn.table import JobTable
 from precision_time_papers.evaluation.generalization import limits_table, speed_ups
 from precision_time_papers.evaluation.metrics import (
     kendall_tau,

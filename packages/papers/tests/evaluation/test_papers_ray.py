@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from precision_time_papers.evaluation.papers.ray import (
+from papers_tables.ray import (
     CAMPAIGNS,
     Task,
     flag_table,

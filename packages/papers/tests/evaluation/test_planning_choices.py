@@ -9,24 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
-from precision_time.corpus.measurement import Measurement
-from precision_time.errors import ConfigError
-from precision_time_papers.evaluation.planning import stored
-from precision_time_papers.evaluation.planning.alternatives import (
+from planning_tables import stored
+from planning_tables.alternatives import (
     alternatives,
     but_precision,
     groups_by,
     training,
     training_anywhere,
 )
-from precision_time_papers.evaluation.planning.choices import (
+from planning_tables.choices import (
     accuracy_by_distance,
     choice,
     pairs_of,
     summarized,
     under_caps,
 )
-from precision_time_papers.evaluation.planning.choosers import (
+from planning_tables.choosers import (
     BIGGEST_BATCH,
     BLIND,
     BLIND_PEAK,
@@ -34,18 +32,20 @@ from precision_time_papers.evaluation.planning.choosers import (
     PEAK,
     scores,
 )
-from precision_time_papers.evaluation.planning.deadlines import in_time
-from precision_time_papers.evaluation.planning.differences import precision_groups
-from precision_time_papers.evaluation.planning.exhaustive import Alone, is_least
-from precision_time_papers.evaluation.planning.greenest import measured_power_w
-from precision_time_papers.evaluation.planning.regrets import interval_over_sources, regrets_in
-from precision_time_papers.evaluation.planning.search import (
+from planning_tables.deadlines import in_time
+from planning_tables.differences import precision_groups
+from planning_tables.exhaustive import Alone, is_least
+from planning_tables.greenest import measured_power_w
+from planning_tables.regrets import interval_over_sources, regrets_in
+from planning_tables.search import (
     SEARCH,
     search,
     searched_groups,
     section,
     with_cost,
 )
+from precision_time.corpus.measurement import Measurement
+from precision_time.errors import ConfigError
 
 VALUES = st.lists(st.floats(1e-3, 1e3), min_size=2, max_size=12)
 

@@ -6,10 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from precision_time.corpus.protocols import chip
-from precision_time.corpus.store import load_corpus
-from precision_time.learn.boosting import DEFAULT_SETTINGS
-from precision_time_papers.evaluation.papers.precision import (
+from papers_tables.precision import (
     NO_RUN,
     by_network,
     by_precision,
@@ -17,7 +14,10 @@ from precision_time_papers.evaluation.papers.precision import (
     recorded,
     spread,
 )
-from precision_time_papers.evaluation.papers.scope import BLIND_FP32, OURS, SCOPE, Study
+from papers_tables.scope import BLIND_FP32, OURS, SCOPE, Study
+from precision_time.corpus.protocols import chip
+from precision_time.corpus.store import load_corpus
+from precision_time.learn.boosting import DEFAULT_SETTINGS
 from precision_time_papers.evaluation.pricing import priced_twice
 from precision_time_papers.evaluation.refitted import refitted_section
 from precision_time_papers.evaluation.report import sample_families
@@ -31,7 +31,7 @@ def study():
     usable = [row for row in load_corpus() if row.usable and chip(row.device) in SCOPE["chips"]]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "precision_time_papers.evaluation.papers.scope.PrecisionAware",
+            "papers_tables.scope.PrecisionAware",
             lambda **options: PrecisionAware(**{"trees": FEW} | options),
         )
         found = Study(table=priced_twice(sample_families(usable, 120)), executor=map, seeds=1)

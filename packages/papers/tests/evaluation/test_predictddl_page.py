@@ -8,14 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from precision_time.corpus.measurement import Measurement
-from precision_time.corpus.splits import Fold
-from precision_time.hardware.custom import hardware_beside, load_custom
-from precision_time.hardware.device_table import get_device
-from precision_time.planning.money.reference import reference_offers, usd_per_device_hour
-from precision_time_papers.ernest import Ernest
-from precision_time_papers.evaluation.measured_jobs import measured_jobs
-from precision_time_papers.evaluation.papers.one_campaign import (
+from papers_tables.one_campaign import (
     BOTH,
     CHOSEN,
     OURS,
@@ -27,8 +20,15 @@ from precision_time_papers.evaluation.papers.one_campaign import (
     Answers,
     refitted,
 )
-from precision_time_papers.evaluation.papers.own_campaign import FILE, device_name
-from precision_time_papers.evaluation.papers.predictddl import embedding_verdict, times_lower, verdict
+from papers_tables.own_campaign import FILE, device_name
+from papers_tables.predictddl import embedding_verdict, times_lower, verdict
+from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.splits import Fold
+from precision_time.hardware.custom import hardware_beside, load_custom
+from precision_time.hardware.device_table import get_device
+from precision_time.planning.money.reference import reference_offers, usd_per_device_hour
+from precision_time_papers.ernest import Ernest
+from precision_time_papers.evaluation.measured_jobs import measured_jobs
 from precision_time_papers.evaluation.replay import drawn_replay_rows
 
 

@@ -34,8 +34,8 @@ WEIGHTS = initial_weights(1)
 
 
 @pytest.fixture(scope="module")
-def scripts():
-    path = Path(__file__).parents[4] / "scripts" / "ghn_evaluation.py"
+def evaluation():
+    path = Path(__file__).parents[2] / "studies" / "ghn_evaluation.py"
     spec = importlib.util.spec_from_file_location("ghn_evaluation", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules["ghn_evaluation"] = module
@@ -208,27 +208,27 @@ def test_wrong_questions_are_refused() -> None:
         nearest(other)
 
 
-def test_a_damaged_table_is_a_clear_error(tmp_path: Path, scripts) -> None:
+def test_a_damaged_table_is_a_clear_error(tmp_path: Path, evaluation) -> None:
     whole = table_path().read_bytes()
     path = tmp_path / "t.npz"
     for content in (b"", whole[:1000], whole[: len(whole) // 2], b"x" * 100):
         path.write_bytes(content)
         with pytest.raises(NotFittedError, match="To fix"):
             read_table(path)
-    scripts.write_table(path, known_embeddings())
+    evaluation.write_table(path, known_embeddings())
     again = read_table(path)
     assert again.names == known_embeddings().names
     np.testing.assert_array_equal(again.vectors, known_embeddings().vectors)
     short = replace(known_embeddings(), names=known_embeddings().names[1:])
-    scripts.write_table(path, short)
+    evaluation.write_table(path, short)
     with pytest.raises(NotFittedError, match="incomplete"):
         read_table(path)
 
 
-def test_relatives_lie_closer_than_strangers(scripts) -> None:
+def test_relatives_lie_closer_than_strangers(evaluation) -> None:
     table = known_embeddings()
-    groups = scripts.closeness(table)
+    groups = evaluation.closeness(table)
     assert len(groups) >= 10
     assert all(group.within > group.between + 0.2 for group in groups)
-    agreement, chance = scripts.family_agreement(table)
+    agreement, chance = evaluation.family_agreement(table)
     assert agreement > 2 * chance

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch.func import functional_call
 
+from precision_time.capture.fold import fold_repeats
+from precision_time.capture.recorder import CAPTURE_BATCH, record
 from precision_time.errors import ConfigError, NotFittedError
-from precision_time.workload.capture.fold import fold_repeats
-from precision_time.workload.capture.recorder import CAPTURE_BATCH, record
 from precision_time_papers.ghn.architecture import architecture_of
 from precision_time_papers.ghn.decoder import tiled
 from precision_time_papers.ghn.fit import (

@@ -414,7 +414,7 @@ def test_a_run_of_given_steps_takes_steps_times_step_time(
 
 
 def test_cluster_columns_are_logarithms_of_what_the_cluster_is(cluster: ClusterResources) -> None:
-    job = resolve(request_of(cluster, num_micro_batches=2)).job
+    job = resolve(request_of(cluster, num_microbatches=2)).job
     names, values = cluster_columns([job])
     assert names == CLUSTER_COLUMNS
     row = dict(zip(names, np.exp(values[0]), strict=True))
@@ -456,6 +456,6 @@ def test_remembered_prices_are_the_prices(cluster: ClusterResources) -> None:
 
 
 def test_counts_that_cannot_be_are_refused(cluster: ClusterResources) -> None:
-    for count in ("batch_size", "epochs", "grad_accum"):
+    for count in ("batch_size", "epochs", "num_microbatches"):
         with pytest.raises(PrecisionTimeError, match=count):
             request_of(cluster, **{count: 0})

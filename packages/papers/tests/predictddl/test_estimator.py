@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from precision_time.errors import ConfigError, UnknownNameError
-from precision_time.learn.table import JobTable, MeasuredTable
+from precision_time.learn.measured import MeasuredTable
+from precision_time.learn.table import JobTable
 from precision_time_papers.contract import FeatureTable, JobViews, NamedColumns
 from precision_time_papers.predictddl.columns import BLIND, CLUSTER_COLUMNS, PRECISION, PRECISION_FEATURES
 from precision_time_papers.predictddl.estimator import PredictDDLRegression

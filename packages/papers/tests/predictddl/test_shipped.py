@@ -28,8 +28,8 @@ def test_every_type_with_enough_runs_ships() -> None:
 @pytest.mark.parametrize("kind", SHIPPED.types())
 def test_they_were_trained_under_the_shipped_ghn(kind: str) -> None:
     trained = SHIPPED.load(kind)
-    assert trained.card["ghn_version"] == ghn_version(), "run scripts/train_predictddl.py"
-    assert same_probe(trained.probe), "run scripts/train_predictddl.py"
+    assert trained.card["ghn_version"] == ghn_version(), "run packages/papers/studies/train_predictddl.py"
+    assert same_probe(trained.probe), "run packages/papers/studies/train_predictddl.py"
     assert set(trained.variants) == set(VARIANTS)
     for variant, model in trained.variants.items():
         assert set(model.regressors) == set(KINDS)

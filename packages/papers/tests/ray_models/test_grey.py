@@ -20,7 +20,7 @@ def test_the_divisor_is_what_the_predictor_says_of_the_job() -> None:
     for row, (gpus, batch) in enumerate(((1, 32), (4, 16))):
         said_s = own_job_s(
             "resnet50", device="T4", gpus=gpus, batch_size=batch, precision="fp32", stack="pytorch-eager",
-            zero=0,
+            zero_stage=0,
         )  # fmt: skip
         assert said[BOX.PREDICTED][row] == pytest.approx(said_s, rel=1e-9)
         exposed = said[BOX.SHARE][row]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from precision_time_papers.risk.recipe import Recipe, known_recipes, number_format
-from precision_time_papers.risk.rounding import Chance, Rounder, nearest, stochastic
+from risk_study.recipe import Recipe, known_recipes, number_format
+from risk_study.rounding import Chance, Rounder, nearest, stochastic
 
 
 def wide_values(largest: float) -> Any:

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from precision_time.errors import ConfigError
-from precision_time_papers.risk.models import BUILDERS
-from precision_time_papers.risk.plan import RiskPlan, Training, load_risk_plan
-from precision_time_papers.risk.products import Flushes, Products, cast
-from precision_time_papers.risk.recipe import Recipe, get_recipe, known_recipes
-from precision_time_papers.risk.rounding import Chance
-from precision_time_papers.risk.training import train
+from risk_study.models import BUILDERS
+from risk_study.plan import RiskPlan, Training, load_risk_plan
+from risk_study.products import Flushes, Products, cast
+from risk_study.recipe import Recipe, get_recipe, known_recipes
+from risk_study.rounding import Chance
+from risk_study.training import train
 
 PLAN = load_risk_plan(str(Path(__file__).with_name("risk.toml")))
 

@@ -123,7 +123,7 @@ class LayoutArguments(Fields):
 
     fix: Annotated[
         str | Annotated[list[str], Meta(max_length=50)],
-        Option(help='Fields of the layout that are given, as "tp=8" or "zero=1,3".'),
+        Option(help='Fields of the layout that are given, as "tp=8" or "zero_stage=1,3".'),
     ] = ""
     top: Annotated[int, NUMBER, Meta(ge=1, le=100), Option(help="Layouts to return.")] = 10
 

@@ -1,6 +1,6 @@
 """Single predictions, gathered: calls that wait while one batch is computed are the next batch.
 
-An answer costs less beside others (docs/devdocs/018-service.md), and one thread computes all of them, so
+An answer costs less beside others (docs/devdocs/service.md), and one thread computes all of them, so
 that the event loop stays free. Nothing waits for a batch to fill. What to ask for where a job does not fit
 takes twenty times as long as an answer: it is worked out in another process, so that no other call waits.
 """

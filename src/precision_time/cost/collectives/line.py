@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import reduce
 from typing import TypeAlias
 
@@ -12,6 +11,7 @@ import numpy as np
 from ...arrays import Floats, Number
 from ...cache import memo
 from ...errors import ConfigError
+from ...records import dataclass
 from ..constants import constants
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ...arrays import Number
 from ...hardware.device import Link
+from ...records import dataclass
 from ..constants import constants
 
 PROTOCOLS = ("ll", "ll128", "simple")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ...arrays import Number, where
 from ...cache import data
+from ...records import dataclass
 from ..constants import constants
 from ..stacks import Stack, kind_of_stack
 

@@ -8,7 +8,7 @@ section 4: which activations a layer keeps, which of them tensor parallelism alo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import groupby
 from typing import TypeAlias
 
@@ -19,6 +19,7 @@ from ...cache import memo
 from ...precision.autocast import autocast_class
 from ...precision.policy import PrecisionPolicy
 from ...precision.rules import saved_widths
+from ...records import dataclass
 from ...workload.graph import EXPERT_PRODUCT, PRODUCT_CLASSES, Node, OpClass, OpGraph
 from ...workload.packing import UNPACKING
 from ..recompute import recomputed_nodes

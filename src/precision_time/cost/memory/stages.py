@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import accumulate
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from ...arrays import Floats, Indices, Number
 from ...parallel.layout import Checkpointing, Layout, Offload, PipelineSchedule, layers_of_stages
 from ...parallel.schedules.registry import schedule_of
+from ...records import dataclass
 from ..job import Jobs
 from .parts import ModelParts
 
@@ -105,7 +106,7 @@ class Stages:
             columns.append(known[cut])
         found = np.array(columns, dtype=np.float64).T
         index, start, layers, first, last = found if under is None else found[:, :, under]
-        flying = _in_flight(index, layouts, group.num_micro_batches, under)
+        flying = _in_flight(index, layouts, group.num_microbatches, under)
         return cls(start=start, layers=layers, first=first, last=last, in_flight=flying)
 
 
@@ -113,7 +114,7 @@ def _in_flight(index: Floats, layouts: Sequence[Layout], counts: Floats, under: 
     """Micro batches whose activations stages hold, shapes as of `Stages`."""
     if under is None:
         return micro_batches_in_flight(index, layouts[0], counts)
-    kinds = [(layout.pp, layout.schedule, layout.virtual_pp) for layout in layouts]
+    kinds = [(layout.pp, layout.schedule, layout.vpp) for layout in layouts]
     places = {kind: place for place, kind in enumerate(kinds)}
     kind_of = np.array([places[kind] for kind in kinds])[under]
     found = np.empty_like(index)
@@ -163,8 +164,8 @@ def micro_batches_in_flight(stage: Number, layout: Layout, counts: Number | None
         layout: Stages, chunks, schedule.
         counts: Micro batches of a step, () or (C,); those of the layout unless given.
     """
-    counts = layout.num_micro_batches if counts is None else counts
+    counts = layout.num_microbatches if counts is None else counts
     if layout.pp == 1:
         return 1.0
-    virtual = layout.virtual_pp if layout.schedule is PipelineSchedule.INTERLEAVED else 1
+    virtual = layout.vpp if layout.schedule is PipelineSchedule.INTERLEAVED else 1
     return schedule_of(layout.schedule).in_flight(stage, layout.pp, counts, virtual)

@@ -12,7 +12,7 @@ ZeRO-Offload, ATC 2021.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import compress
 from typing import Any
 
@@ -23,6 +23,7 @@ from ...cache import memo
 from ...hardware.device import Cluster
 from ...parallel.layout import Layout
 from ...precision.policy import DType, PrecisionPolicy
+from ...records import dataclass
 from ...workload.packing import PACKED_BYTES
 from ..constants import constants
 from ..job import Jobs
@@ -116,7 +117,7 @@ def memory_of(group: Jobs) -> dict[str, Number]:
 
     Assumes: layers are equal; of the stages in the middle the one with most layers, nearest to the first,
     is the fullest.
-    Accuracy: scripts/memory_accuracy.py.
+    Accuracy: data/memory_accuracy.py.
     """
     if len(group) > 1:
         return _memory_of(group)
@@ -130,7 +131,7 @@ class _One:
 
     def __init__(self, group: Jobs) -> None:
         what = (Same(group.workload), Same(group.cluster), group.precision, group.layout, group.stack)
-        batch = (float(group.micro_batch_size[0]), float(group.num_micro_batches[0]))
+        batch = (float(group.micro_batch_size[0]), float(group.num_microbatches[0]))
         self.group, self.key = group, (*what, *batch)
 
     def __hash__(self) -> int:
@@ -195,7 +196,7 @@ def needed_bytes(group: Jobs, layouts: Sequence[Layout] = (), under: Indices | N
 def _under(group: Jobs, layout: Layout, rows: Indices) -> Jobs:
     """Some jobs of the group under another layout."""
     job = replace(group.shared[0], layout=layout)
-    return Jobs.at(job, group.micro_batch_size[rows], group.num_micro_batches[rows])
+    return Jobs.at(job, group.micro_batch_size[rows], group.num_microbatches[rows])
 
 
 def _most(stages: StageMemory) -> Floats:
@@ -219,7 +220,7 @@ def with_method_memory(found: dict[str, Number], group: Jobs) -> dict[str, Numbe
     generation = method.generation
     if generation is None:
         return found
-    rows = group.micro_batch_size * group.num_micro_batches
+    rows = group.micro_batch_size * group.num_microbatches
     cache = rows * generation.cache_elems * policy.activation.num_bytes / layout.tp
     whole = group.workload.graph.params * policy.activation.num_bytes / layout.tp
     gathered = whole * (1.0 - 1.0 / layout.shard_ranks) if layout.zero_stage == _FULLY_SHARDED else 0.0

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from ...errors import ConfigError, CorpusError, shown
 from ...forks import cached_property
 from ...io import read_input, write_atomically
+from ...records import dataclass
 from ..predictor import Times
 from .places import PARAMETER_OF, PARAMETERS, Places, places_of
 from .process import Conditioned, Moved, Process
@@ -48,6 +48,8 @@ def places_of_times(times: Times) -> Places:
 def checksum(body: Mapping[str, Any]) -> str:
     """SHA-256 of the content of a calibration's file, the checksum in it aside."""
     content = {name: value for name, value in body.items() if name != "sha256"}
+    import hashlib
+
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,11 @@ from ...corpus.measurement import Measurement
 from ...corpus.own import PricedStep, read_priced_steps
 from ...cost.job import Job
 from ...errors import ConfigError
+from ...records import dataclass
 from ..artifact import TrainedPredictor
+from ..measured import measured_table
 from ..metrics import ErrorSummary, summarize
 from ..priced import predict_step_times
-from ..table import measured_table
 from .calibration import WIDTH_COVERAGE, Calibration, places_of_times
 from .places import Places
 from .process import Conditioned, Process

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import required_module
+from ...records import dataclass
 from .places import DIFFERENCES, KINDS, Places
 from .process import PROCESSES, USUAL_WIDTH, Process
 

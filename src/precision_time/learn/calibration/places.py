@@ -7,7 +7,7 @@ columns are listed in `data/places.toml`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ...cache import data, memo
 from ...cost.terms import TERMS, StepTerm, TermGroup
 from ...io import packaged_toml
+from ...records import dataclass
 from ...workload.graph import OpClass
 from ..table import JobTable
 

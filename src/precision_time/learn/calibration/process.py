@@ -17,13 +17,14 @@ leave-one-out residuals, section 5.4.2; Huber, Robust Statistics (1981), for poi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...forks import cached_property
+from ...records import dataclass
 from .places import DIFFERENCES, KINDS, PARAMETERS, Places
 
 Floats = NDArray[np.float64]

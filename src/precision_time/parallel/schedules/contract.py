@@ -5,12 +5,12 @@ Every stage of a pipeline runs the same tasks, so each is made once (`task_of`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 from ...arrays import Number
 from ...cache import memo
+from ...records import dataclass
 
 
 class Work(StrEnum):
@@ -29,7 +29,7 @@ class Task:
     work: Work
     micro_batch: int
     chunk: int = 0
-    """Model chunk of the stage, 0 .. virtual_pp - 1."""
+    """Model chunk of the stage, 0 .. vpp - 1."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,13 +49,13 @@ class Schedule(Protocol):
     searched: bool
     """Whether a search for layouts tries it unasked: not where another one is never worse."""
 
-    def order(self, stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> tuple[Task, ...]:
+    def order(self, stage: int, pp: int, num_microbatches: int, vpp: int) -> tuple[Task, ...]:
         """Tasks of a stage, in the order in which it runs them."""
 
-    def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: Number, times: StageTimes) -> Number:
+    def bubble_s(self, pp: int, vpp: int, num_microbatches: Number, times: StageTimes) -> Number:
         """Idle seconds of a stage per step by formula, equal stages, no communication."""
 
-    def in_flight(self, stage: Number, pp: Number, num_micro_batches: Number, virtual_pp: Number) -> Number:
+    def in_flight(self, stage: Number, pp: Number, num_microbatches: Number, vpp: Number) -> Number:
         """Micro batches whose activations a stage holds at its peak, in units of one full stage."""
 
 
@@ -65,14 +65,14 @@ def task_of(work: Work, micro_batch: int, chunk: int = 0) -> Task:
     return Task(work=work, micro_batch=micro_batch, chunk=chunk)
 
 
-def forwards(num_micro_batches: int) -> list[Task]:
+def forwards(num_microbatches: int) -> list[Task]:
     """Forward passes of all micro batches, first to last, of a stage with one chunk."""
-    return [task_of(Work.FORWARD, micro_batch) for micro_batch in range(num_micro_batches)]
+    return [task_of(Work.FORWARD, micro_batch) for micro_batch in range(num_microbatches)]
 
 
-def backwards(num_micro_batches: int) -> list[Task]:
+def backwards(num_microbatches: int) -> list[Task]:
     """Backward passes of all micro batches, first to last, of a stage with one chunk."""
-    return [task_of(Work.BACKWARD, micro_batch) for micro_batch in range(num_micro_batches)]
+    return [task_of(Work.BACKWARD, micro_batch) for micro_batch in range(num_microbatches)]
 
 
 def warmed_up(warm_up: int, ahead: list[Task], back: list[Task]) -> list[Task]:

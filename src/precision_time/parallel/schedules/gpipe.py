@@ -12,14 +12,14 @@ class GPipe:
     searched = False
     """1F1B has the same bubble with fewer activations alive."""
 
-    def order(self, stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> tuple[Task, ...]:
+    def order(self, stage: int, pp: int, num_microbatches: int, vpp: int) -> tuple[Task, ...]:
         """Tasks of a stage in order; the same on every stage."""
-        return (*forwards(num_micro_batches), *reversed(backwards(num_micro_batches)))
+        return (*forwards(num_microbatches), *reversed(backwards(num_microbatches)))
 
-    def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: Number, times: StageTimes) -> Number:
+    def bubble_s(self, pp: int, vpp: int, num_microbatches: Number, times: StageTimes) -> Number:
         r"""Idle seconds of a stage: $(p-1)(F+B)$ (Narayanan et al., SC 2021, section 2.2.1)."""
         return (pp - 1) * (times.forward_s + times.backward_s)
 
-    def in_flight(self, stage: Number, pp: Number, num_micro_batches: Number, virtual_pp: Number) -> Number:
+    def in_flight(self, stage: Number, pp: Number, num_microbatches: Number, vpp: Number) -> Number:
         """Every micro batch is alive when the first backward pass starts."""
-        return 1.0 * num_micro_batches
+        return 1.0 * num_microbatches

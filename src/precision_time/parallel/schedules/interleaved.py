@@ -14,48 +14,48 @@ class Interleaved:
 
     searched = True
 
-    def order(self, stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> tuple[Task, ...]:
+    def order(self, stage: int, pp: int, num_microbatches: int, vpp: int) -> tuple[Task, ...]:
         """Tasks of a stage in order.
 
         Raises:
             LayoutError: If the micro batches are no multiple of the stages.
         """
-        check_groups(pp, num_micro_batches)
+        check_groups(pp, num_microbatches)
         passes = [
             (first + offset, chunk)
-            for first in range(0, num_micro_batches, pp)
-            for chunk in range(virtual_pp)
+            for first in range(0, num_microbatches, pp)
+            for chunk in range(vpp)
             for offset in range(pp)
         ]
         ahead = [task_of(Work.FORWARD, micro_batch, chunk) for micro_batch, chunk in passes]
-        back = [task_of(Work.BACKWARD, micro_batch, virtual_pp - 1 - chunk) for micro_batch, chunk in passes]
-        return tuple(warmed_up(int(_warm_up(stage, pp, num_micro_batches, virtual_pp)), ahead, back))
+        back = [task_of(Work.BACKWARD, micro_batch, vpp - 1 - chunk) for micro_batch, chunk in passes]
+        return tuple(warmed_up(int(_warm_up(stage, pp, num_microbatches, vpp)), ahead, back))
 
-    def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: Number, times: StageTimes) -> Number:
+    def bubble_s(self, pp: int, vpp: int, num_microbatches: Number, times: StageTimes) -> Number:
         r"""Idle seconds of a stage: $(p-1)(F+B)/v$."""
-        return (pp - 1) * (times.forward_s + times.backward_s) / virtual_pp
+        return (pp - 1) * (times.forward_s + times.backward_s) / vpp
 
-    def in_flight(self, stage: Number, pp: Number, num_micro_batches: Number, virtual_pp: Number) -> Number:
+    def in_flight(self, stage: Number, pp: Number, num_microbatches: Number, vpp: Number) -> Number:
         r"""On the first stage $p(1 + (p-1)/(pv))$ micro batches (Korthikanti et al., MLSys 2023)."""
-        started = _warm_up(stage, pp, num_micro_batches, virtual_pp) + 1
-        return np.minimum(started, num_micro_batches * virtual_pp) / virtual_pp
+        started = _warm_up(stage, pp, num_microbatches, vpp) + 1
+        return np.minimum(started, num_microbatches * vpp) / vpp
 
 
-def _warm_up(stage: Number, pp: Number, num_micro_batches: Number, virtual_pp: Number) -> Number:
+def _warm_up(stage: Number, pp: Number, num_microbatches: Number, vpp: Number) -> Number:
     """Forward passes of a chunk before the first backward pass."""
-    return np.minimum(2 * (pp - stage - 1) + (virtual_pp - 1) * pp, num_micro_batches * virtual_pp)
+    return np.minimum(2 * (pp - stage - 1) + (vpp - 1) * pp, num_microbatches * vpp)
 
 
-def check_groups(pp: int, num_micro_batches: int) -> None:
+def check_groups(pp: int, num_microbatches: int) -> None:
     """Refuse micro batches that do not come in groups of pp.
 
     Raises:
         LayoutError: If some would be left over.
     """
-    rest = num_micro_batches % pp
+    rest = num_microbatches % pp
     if rest:
         raise LayoutError(
-            f"The interleaved schedule needs micro batches in groups of pp: num_micro_batches"
-            f"({num_micro_batches}) % pp({pp}) = {rest}. To fix: {num_micro_batches - rest + pp} micro "
-            "batches (grad_accum), or schedule 1f1b with virtual_pp=1."
+            f"The interleaved schedule needs micro batches in groups of pp: num_microbatches"
+            f"({num_microbatches}) % pp({pp}) = {rest}. To fix: {num_microbatches - rest + pp} micro "
+            "batches (num_microbatches), or schedule 1f1b with vpp=1."
         )

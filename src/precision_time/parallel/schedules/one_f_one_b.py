@@ -13,15 +13,15 @@ class OneForwardOneBackward:
 
     searched = True
 
-    def order(self, stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> tuple[Task, ...]:
+    def order(self, stage: int, pp: int, num_microbatches: int, vpp: int) -> tuple[Task, ...]:
         """Tasks of a stage in order."""
-        warm_up = min(pp - stage - 1, num_micro_batches)
-        return tuple(warmed_up(warm_up, forwards(num_micro_batches), backwards(num_micro_batches)))
+        warm_up = min(pp - stage - 1, num_microbatches)
+        return tuple(warmed_up(warm_up, forwards(num_microbatches), backwards(num_microbatches)))
 
-    def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: Number, times: StageTimes) -> Number:
+    def bubble_s(self, pp: int, vpp: int, num_microbatches: Number, times: StageTimes) -> Number:
         r"""Idle seconds of a stage: $(p-1)(F+B)$, as GPipe's; what it saves is memory."""
         return (pp - 1) * (times.forward_s + times.backward_s)
 
-    def in_flight(self, stage: Number, pp: Number, num_micro_batches: Number, virtual_pp: Number) -> Number:
+    def in_flight(self, stage: Number, pp: Number, num_microbatches: Number, vpp: Number) -> Number:
         """Stage i holds p - i micro batches, or all there are."""
-        return np.minimum(pp - stage, num_micro_batches)
+        return np.minimum(pp - stage, num_microbatches)

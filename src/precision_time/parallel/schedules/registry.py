@@ -25,7 +25,7 @@ def searched_schedules() -> tuple[PipelineSchedule, ...]:
 def schedule_of(name: PipelineSchedule) -> Schedule:
     """The schedule of that name.
 
-    >>> schedule_of(PipelineSchedule.GPIPE).in_flight(0, pp=4, num_micro_batches=8, virtual_pp=1)
+    >>> schedule_of(PipelineSchedule.GPIPE).in_flight(0, pp=4, num_microbatches=8, vpp=1)
     8.0
     """
     return _SCHEDULES[name]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...errors import LayoutError
+from ...records import dataclass
 from ..layout import Layout
 from .contract import StageTimes, Task, Work
 from .registry import schedule_of
@@ -45,7 +45,7 @@ def simulate(layout: Layout, times: StageTimes | Sequence[StageTimes], *, messag
     """The pipeline of a layout: its schedule, stages, chunks and micro batches.
 
     Args:
-        layout: `schedule`, `pp`, `virtual_pp` and `num_micro_batches` count.
+        layout: `schedule`, `pp`, `vpp` and `num_microbatches` count.
         times: Of every stage, or one for each, first to last.
         message_s: Seconds for activations or their gradients between neighboring stages; the sender
             does not wait for them.
@@ -80,8 +80,7 @@ def orders_of(layout: Layout) -> tuple[tuple[Task, ...], ...]:
     """
     schedule = schedule_of(layout.schedule)
     return tuple(
-        schedule.order(stage, layout.pp, layout.num_micro_batches, layout.virtual_pp)
-        for stage in range(layout.pp)
+        schedule.order(stage, layout.pp, layout.num_microbatches, layout.vpp) for stage in range(layout.pp)
     )
 
 
@@ -111,10 +110,10 @@ def _plan(
     A forward pass waits for that of the part before, a backward pass for that of the part after (which
     waited for its own forward pass), weight gradients for the gradients of the inputs.
     """
-    micro_batches = layout.num_micro_batches
-    last_part = layout.pp * layout.virtual_pp - 1
+    micro_batches = layout.num_microbatches
+    last_part = layout.pp * layout.vpp - 1
     backward_from = (last_part + 1) * micro_batches
-    seconds = _seconds(order, times, layout.virtual_pp)
+    seconds = _seconds(order, times, layout.vpp)
     plan: list[_Step] = []
     for task in order:
         work, part = task.work, task.chunk * layout.pp + stage
@@ -132,13 +131,13 @@ def _plan(
     return plan
 
 
-def _seconds(order: Sequence[Task], times: StageTimes, virtual_pp: int) -> dict[Work, float]:
+def _seconds(order: Sequence[Task], times: StageTimes, vpp: int) -> dict[Work, float]:
     """Of one task of each kind: the backward pass comes in two halves where the order has both."""
     split = any(task.work is Work.WEIGHT for task in order)
-    backward_s = float(times.backward_s) / virtual_pp
+    backward_s = float(times.backward_s) / vpp
     weight_s = backward_s * times.weight_share if split else 0.0
     return {
-        Work.FORWARD: float(times.forward_s) / virtual_pp,
+        Work.FORWARD: float(times.forward_s) / vpp,
         Work.BACKWARD: backward_s - weight_s,
         Work.WEIGHT: weight_s,
     }

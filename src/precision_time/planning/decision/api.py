@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, datetime
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from ...errors import ConfigError, PrecisionTimeError, shown
 from ...hardware.catalog import Custom, get_device, load_custom
 from ...predict.api import predict
 from ...predict.sweep import Table
+from ...records import dataclass
 from ...request.request import Request
 from ...request.resolve import stack_of, workload_of
 from ...request.schema import ALIASES, RUN_LENGTHS, request_fields

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from ...diagnostics import UNMEASURED_DEVICE
 from ...plain import from_plain
+from ...records import dataclass
 from ...request.request import Request
 from ...units import format_duration
 

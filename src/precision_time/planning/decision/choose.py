@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ...arrays import Bools, Floats, Ints
 from ...diagnostics import UNMEASURED_DEVICE
+from ...records import dataclass
 from .candidate import Candidate, carbon, duration, money
 from .front import pareto_front
 from .limits import Limits

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...arrays import Ints
+from ...io import packaged
 from ...render.html import page
 from .candidate import Candidate, carbon, duration, money
 from .choose import Judged
@@ -57,7 +57,7 @@ def to_html(plan: Plan) -> str:
 
 
 def _packaged(name: str) -> str:
-    return files(__package__).joinpath(f"data/{name}").read_text(encoding="utf-8")
+    return packaged(__package__, f"data/{name}").read_text(encoding="utf-8")
 
 
 def _points(found: Judged) -> Ints:

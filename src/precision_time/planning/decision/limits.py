@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import Any
 
 from ...errors import ConfigError, shown
+from ...records import dataclass
 from ...units import duration_s, format_duration
 from ..money.currency import Currency, parse_currency
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...arrays import Bools, Floats
+from ...records import dataclass
 from .candidate import Candidate, carbon, duration, money
 from .choose import Judged
 from .limits import Limits

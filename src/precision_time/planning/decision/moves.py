@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...arrays import Ints
+from ...records import dataclass
 from ..money.offer import Market
 from .candidate import Candidate, money
 from .choose import Choice, Judged, choices_of, judged, objectives

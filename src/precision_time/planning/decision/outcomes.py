@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from ...cache import data
 from ...cost import terms as step_terms
 from ...errors import PrecisionTimeError
 from ...predict.sweep import Table
+from ...records import dataclass
 from ...request.request import Request
 from ..energy.energy import J_PER_KWH, run_energy
 from ..energy.grid import Intensity, known_intensities

@@ -9,7 +9,7 @@ choice is that of a search of every row (tests/planning/decision/test_refine.py)
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from ...arrays import Floats
 from ...cost import terms as step_terms
 from ...predict.prediction import Prediction
+from ...records import dataclass
 from ...request.layout import option_words, said_options
 from ...request.request import Request
 from ..layouts.api import SEARCHED_FIELDS, find_layouts

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...predict.predictions import data_frame
+from ...records import dataclass
 from ...render.blocks import TEXT_WIDTH, Block
 from ...render.result import Result
 from ...request.request import Request

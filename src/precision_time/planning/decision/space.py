@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from ...cost.constants import constants
@@ -18,6 +18,7 @@ from ...hardware.catalog import Custom, NodeType, get_node_type
 from ...io import packaged_toml
 from ...parallel.space import powers_of_two
 from ...precision.support import natural_precision
+from ...records import dataclass
 from ...request.batch import tokens_per_sample
 from ...request.request import Request
 from ...request.schema import GLOBAL_BATCHES

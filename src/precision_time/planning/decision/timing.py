@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from ...errors import PrecisionTimeError
 from ...predict.answer import model_flops_utilization
 from ...predict.streaming import sweep_tables
 from ...predict.sweep import Table
+from ...records import dataclass
 from ...request.batch import says_no_layout, tokens_per_sample
 from ...request.dataset_rows import rows_of_dataset
 from ...request.grid import grid_of_requests
@@ -138,7 +139,7 @@ def _at_layout(fields: Mapping[str, Any], table: Table, row: int) -> dict[str, A
 def layout_fields(words: str) -> dict[str, Any]:
     """Options of a layout as fields of a request: the way back from `option_words`.
 
-    >>> layout_fields("--tp 8 --zero 1 --no-reshard-after-forward -b 2")
+    >>> layout_fields("--tp 8 --zero-stage 1 --no-reshard-after-forward -b 2")
     {'tp': '8', 'zero': '1', 'reshard_after_forward': False, 'batch_size': '2'}
     """
     found: dict[str, Any] = {}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ...hardware.catalog import Custom
 from ...precision.support import supported_precisions
+from ...records import dataclass
 from ..money.offer import Market
 from .candidate import Candidate, carbon, duration, money
 from .choose import Judged

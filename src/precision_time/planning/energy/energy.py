@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from ...arrays import Floats, Number
 from ...errors import ConfigError
 from ...hardware.device import Device
+from ...records import dataclass
 from .grid import Intensity
 from .power import device_power_w, host_power_w, idle_power_w, log_power_spread
 from .pue import Pue, given_pue, pue_of

@@ -9,8 +9,6 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +16,8 @@ import numpy as np
 from ...arrays import Floats, Number
 from ...cache import data
 from ...errors import ConfigError, UnknownNameError, shown
-from ...io import packaged_toml, read_input
+from ...io import packaged, packaged_toml, read_input
+from ...records import dataclass
 
 HINT = "All names: precision-time list grids."
 _HOURS = 24
@@ -156,7 +155,7 @@ def _folded(text: str) -> str:
 
 def table(name: str) -> list[dict[str, str]]:
     """The rows of `data/<name>`."""
-    text = files(__package__).joinpath(f"data/{name}").read_text(encoding="utf-8")
+    text = packaged(__package__, f"data/{name}").read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines()))
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ...cache import data
 from ...errors import ConfigError
+from ...records import dataclass
 from .grid import table
 
 

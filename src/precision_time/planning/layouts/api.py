@@ -76,7 +76,7 @@ def find_layouts(
 
     Args:
         model: As `predict_time` takes it, or a `Request`.
-        fix: Fields of the layout that are given, as "tp=8" or "zero=1,3".
+        fix: Fields of the layout that are given, as "tp=8" or "zero_stage=1,3".
         top: Layouts to return.
         max_layouts: Refuse to search more valid layouts than this; None for any number.
         workers: Processes that price; None: one per core, at most 8.

@@ -44,11 +44,11 @@ def step_drawing(job: Job, answer: Prediction) -> dict[str, Any]:
         answer: What is predicted of it.
     """
     layout = job.layout
-    simulated = len(Work) * layout.pp * layout.virtual_pp * layout.num_micro_batches <= MOST_PASSES
+    simulated = len(Work) * layout.pp * layout.vpp * layout.num_microbatches <= MOST_PASSES
     step = step_timeline(job, answer) if simulated else None
     device = summed_bars(job, answer) if step is None else step.device
     stages = [] if step is None else groupby(step.pipeline, key=lambda bar: bar.stage)
-    drawn_passes = 2 * layout.pp * layout.num_micro_batches
+    drawn_passes = 2 * layout.pp * layout.num_microbatches
     return {
         "model": answer.model,
         "device": answer.device,
@@ -57,7 +57,7 @@ def step_drawing(job: Job, answer: Prediction) -> dict[str, Any]:
         "layout": layout_name(layout),
         "schedule": layout.schedule.value if layout.pp > 1 else "none",
         "pipeline_stages": layout.pp,
-        "micro_batches": layout.num_micro_batches,
+        "micro_batches": layout.num_microbatches,
         "step_time_s": answer.step_time_s,
         "interval": asdict(answer.interval),
         "terms": dict(answer.terms),

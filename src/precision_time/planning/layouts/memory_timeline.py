@@ -8,7 +8,6 @@ layer by layer in the backward pass (where weight gradients are deferred: with t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -21,6 +20,7 @@ from ...parallel.layout import Layout
 from ...parallel.schedules.contract import Task, Work
 from ...parallel.schedules.simulate import orders_of
 from ...predict.prediction import Prediction
+from ...records import dataclass
 from .timeline import Bar, StepTimeline, tasks_of
 
 _OF_METHOD = ("other_models", "generation")
@@ -149,7 +149,7 @@ def _pieces(
     """The step of a stage in pieces, without gaps, from 0 to its end."""
     order = orders_of(layout)[stage]
     deferred = any(task.work is Work.WEIGHT for task in order)
-    chunks = layout.virtual_pp
+    chunks = layout.vpp
     layers = min(max(round(of_stage / chunks), 1), _MOST_LAYERS)
     clock = held = 0.0
     works = iter(order)

@@ -24,7 +24,7 @@ _CHUNK = 256
 """Layouts per task: some tenths of a second."""
 _PLAIN = frozenset(
     (
-        *("zero_stage", "shard_size", "reshard_after_forward", "prefetch", "virtual_pp", "schedule"),
+        *("zero_stage", "dp_shard", "reshard_after_forward", "prefetch", "vpp", "schedule"),
         "checkpointed_share",
     )
 )
@@ -160,4 +160,4 @@ def _bubble_share(layout: Layout) -> float:
         return 0.0
     times = StageTimes(forward_s=1.0 / 3.0, backward_s=2.0 / 3.0)
     schedule = schedule_of(layout.schedule)
-    return float(schedule.bubble_s(layout.pp, layout.virtual_pp, layout.num_micro_batches, times))
+    return float(schedule.bubble_s(layout.pp, layout.vpp, layout.num_microbatches, times))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from typing import TYPE_CHECKING, Any
 
 from ...cost.job import Job
@@ -13,6 +13,7 @@ from ...errors import ConfigError, LayoutError
 from ...parallel.layout import Checkpointing, Layout, Offload, PipelineSchedule
 from ...plain import from_plain
 from ...predict.prediction import Prediction
+from ...records import dataclass
 from ...render.blocks import GAP, TEXT_WIDTH, Block, Text, Tone, warnings
 from ...render.result import Result
 from ...render.table import Table
@@ -202,7 +203,7 @@ class LayoutSearch(Result):
 def layout_name(layout: Layout) -> str:
     """A layout in a few words: degrees above 1, sharding, schedule, batches, recomputation.
 
-    >>> layout_name(Layout(tp=8, pp=4, dp=16, zero_stage=1, num_micro_batches=64))
+    >>> layout_name(Layout(tp=8, pp=4, dp=16, zero_stage=1, num_microbatches=64))
     'tp8 pp4 dp16 zero1 1f1b 1x64'
     """
     words = [f"{name}{getattr(layout, name)}" for name in ("tp", "pp", "cp") if getattr(layout, name) > 1]
@@ -213,16 +214,16 @@ def layout_name(layout: Layout) -> str:
             words.append(f"etp{layout.tensor_degree_of_experts}")
     if layout.zero_stage:
         words.append(f"zero{layout.zero_stage}")
-    if layout.shard_size:
-        words.append(f"hsdp{layout.shard_size}")
+    if layout.dp_shard:
+        words.append(f"hsdp{layout.dp_shard}")
     if layout.zero_stage == 3 and not layout.reshard_after_forward:
         words.append("kept")
     if layout.zero_stage == 3 and layout.prefetch != 1:
         words.append(f"prefetch{layout.prefetch}")
     if layout.pp > 1:
-        chunks = layout.virtual_pp if layout.schedule is PipelineSchedule.INTERLEAVED else ""
+        chunks = layout.vpp if layout.schedule is PipelineSchedule.INTERLEAVED else ""
         words.append(f"{layout.schedule.value}{chunks}")
-    words.append(f"{layout.micro_batch_size:g}x{layout.num_micro_batches}")
+    words.append(f"{layout.micro_batch_size:g}x{layout.num_microbatches}")
     if layout.checkpointing is not Checkpointing.NONE:
         partly = layout.checkpointing is Checkpointing.FULL and layout.checkpointed_share < 1.0
         words.append(f"full:{layout.checkpointed_share:.3g}" if partly else layout.checkpointing.value)

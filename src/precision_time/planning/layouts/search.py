@@ -224,7 +224,7 @@ def _bounded(frames: Iterable[Frame], most: int | None) -> Iterator[Frame]:
         if most is not None and count > most:
             raise ConfigError(
                 f"More than {most:,} layouts are valid. The rule: no more of one search. To fix: fix some "
-                "fields of the layout, as in tp=8 or zero=1,3, or take fewer devices."
+                "fields of the layout, as in tp=8 or zero_stage=1,3, or take fewer devices."
             )
         yield frame
 

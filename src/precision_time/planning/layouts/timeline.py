@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from itertools import groupby
 
@@ -19,6 +19,7 @@ from ...parallel.layout import Checkpointing, Layout
 from ...parallel.schedules.contract import StageTimes, Work
 from ...parallel.schedules.simulate import Span, simulate
 from ...predict.prediction import Prediction
+from ...records import dataclass
 from .result import layout_name
 
 _BUBBLE = "pipeline_bubble_s"
@@ -107,7 +108,7 @@ def step_timeline(job: Job, prediction: Prediction) -> StepTimeline:
     """
     passes = _passes(job, prediction)
     layout = job.layout
-    count = layout.num_micro_batches
+    count = layout.num_microbatches
     times = StageTimes(
         forward_s=sum(passes.forward.values()) / count, backward_s=sum(passes.backward.values()) / count
     )

@@ -10,12 +10,12 @@ at $r_s$, $E$ bytes leave the cloud at $r_e$. All arguments broadcast: a plan ne
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ...errors import CatalogError
+from ...records import dataclass
 from ...units import GIGA
 from .offer import Market, Offer, whole_instances
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from ...errors import CatalogError, UnknownNameError
+from ...records import dataclass
 from .accelerators import words
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy.typing as npt
 
 from ...errors import CatalogError
 from ...hardware.nodes import NodeType
+from ...records import dataclass
 from .accelerators import node_of_instance
 
 

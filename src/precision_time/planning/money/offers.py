@@ -1,6 +1,6 @@
 """The offers of the list that ships or of the user's own, by device, cloud and region.
 
-Prices are list prices of the date of each row (`data/prices.csv`, made by scripts/build_prices.py). They
+Prices are list prices of the date of each row (`data/prices.csv`, made by data/build_prices.py). They
 change: a plan says the date of what it took, and `precision-time list prices import` brings a newer list.
 """
 

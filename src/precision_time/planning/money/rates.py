@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
-from importlib.resources import files
 
 from ...cache import data
+from ...io import packaged
+from ...records import dataclass
 
 
 class Term(StrEnum):
@@ -48,7 +48,7 @@ def list_rate(cloud: str, term: Term) -> Rate | None:
 
 @data
 def _rates() -> Mapping[tuple[str, Term], Rate]:
-    lines = files(__package__).joinpath("data/rates.csv").read_text(encoding="utf-8").splitlines()
+    lines = packaged(__package__, "data/rates.csv").read_text(encoding="utf-8").splitlines()
     rates = (
         Rate(
             cloud=row["cloud"],

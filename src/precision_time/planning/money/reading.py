@@ -11,15 +11,15 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import date as day
-from importlib.resources import files
 from pathlib import Path
 
 from ...cache import data
 from ...errors import CatalogError, UnknownNameError, shown
 from ...hardware.device_table import canonical_device
-from ...io import read_input, table_cell
+from ...io import packaged, read_input, table_cell
+from ...records import dataclass
 from .accelerators import listed_device, words
 from .offer import Offer
 
@@ -61,7 +61,7 @@ def read_table(*, reference: bool = False) -> PriceList:
         reference: The editions on which published comparisons stand, in the place of all that no newer one
             replaces.
     """
-    text = files(__package__).joinpath("data/prices.csv").read_text(encoding="utf-8")
+    text = packaged(__package__, "data/prices.csv").read_text(encoding="utf-8")
     known = words()["sources"]
     void = {old for source in known.values() for old in source.get("replaces", ())}
     wanted = {
@@ -216,7 +216,7 @@ class _Reader:
         reasons = (
             (not math.isfinite(price), "not a number"),
             (price < 0.0, "below zero"),
-            (price == 0.0, "zero"),
+            (price == 0.0, "zero_stage"),
             (price > count * limit["most_usd_per_device_hour"], limit["reason"]),
         )
         wrong = next((reason for is_wrong, reason in reasons if is_wrong), None)

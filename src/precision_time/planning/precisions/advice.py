@@ -9,7 +9,7 @@ published, or whose standing is research, is shown and not taken.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any, Literal
 
 from ...errors import ConfigError
@@ -18,6 +18,7 @@ from ...predict.api import as_request
 from ...predict.compare import answer_all
 from ...predict.prediction import Prediction
 from ...predict.predictions import data_frame
+from ...records import dataclass
 from ...render.blocks import TEXT_WIDTH, Block
 from ...render.result import Result
 from ...request.request import Request

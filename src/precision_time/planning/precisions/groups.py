@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from ...cache import derived
 from ...errors import ConfigError
 from ...precision.rules import operator_names
+from ...records import dataclass
 from ...workload.blocks import runs_of
 from ...workload.graph import PRODUCT_CLASSES, OpClass, OpGraph
 

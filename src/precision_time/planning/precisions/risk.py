@@ -14,17 +14,17 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from enum import StrEnum
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
 from ...cache import data
 from ...errors import ConfigError, UnknownNameError, shown
-from ...io import packaged_toml
+from ...io import packaged, packaged_toml
 from ...precision.policy import DType
+from ...records import dataclass
 from ...workload.workload import Workload
 from .groups import LayerGroup
 
@@ -274,7 +274,7 @@ def _measured(kind: str, group: str, precision: str, recipe: str | None) -> Risk
 @data
 def _table() -> Mapping[tuple[str, str, str, str], Risk]:
     """The measured gaps by kind of workload, group, precision and recipe; several models are averaged."""
-    path = files(__package__) / "data" / _TABLE
+    path = packaged(__package__, f"data/{_TABLE}")
     if not path.is_file():
         return {}
     rows: dict[tuple[str, str, str, str], list[Mapping[str, str]]] = {}

@@ -314,7 +314,9 @@ def _steps_at(given: Prediction, reference: float, request: Request) -> float:
 def _with_batch(request: Request, batch: float) -> Request:
     """The same at another global batch; what holds the batch per device follows."""
     given = {
-        name: value for name, value in request.given().items() if name not in ("batch_size", "grad_accum")
+        name: value
+        for name, value in request.given().items()
+        if name not in ("batch_size", "num_microbatches")
     }
     given = {name: value for name, value in given.items() if name not in RUN_LENGTHS}
     return Request.of(given).with_(global_batch_size=batch, steps=1)

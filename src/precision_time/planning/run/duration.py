@@ -15,12 +15,12 @@ for parallel jobs, SC 2011, proposition 1 (with D).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 
 from ...arrays import Floats, Number
+from ...records import dataclass
 from .settings import RunSettings, default_settings
 
 TERMS = (

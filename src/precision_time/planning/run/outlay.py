@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ...diagnostics import Diagnostics
 from ...errors import CatalogError
 from ...hardware.device import Device
 from ...hardware.device_table import catalog_name
+from ...records import dataclass
 from ..energy.energy import RunEnergy, run_energy
 from ..energy.grid import Intensity, intensity, read_hourly
 from ..energy.pue import Pue, given_pue, pue_of

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from ...errors import ConfigError
+from ...records import dataclass
 from ...request.request import Request
 from ...request.schema import ALIASES, GLOBAL_BATCHES, RUN_LENGTHS, request_fields
 from ...request.sweep import values_of
@@ -22,7 +22,7 @@ _FIXED = (
     *("inputs", "example_inputs"),
 )
 """Fields that hold for the whole run."""
-_SAME_PROGRAM = frozenset({*RUN_LENGTHS, *GLOBAL_BATCHES, "samples", "grad_accum"})
+_SAME_PROGRAM = frozenset({*RUN_LENGTHS, *GLOBAL_BATCHES, "samples", "num_microbatches"})
 """Fields that may change without compiling the step again."""
 _ROUNDING = 1e-3
 """Relative difference by which phases may miss the total that stands beside them."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from ...diagnostics import Diagnostic, Severity, texts_of
 from ...predict.prediction import Interval, Prediction
+from ...records import dataclass
 from ...render.blocks import TEXT_WIDTH, Block
 from ...render.result import Result
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ...arrays import Number
 from ...cache import data
 from ...io import packaged_toml
+from ...records import dataclass
 
 _SECONDS_PER_HOUR = 3600.0
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ...arrays import Floats, Number
+from ...records import dataclass
 from .duration import Segments, expected_duration_s, segments_of, step_spreads
 from .settings import RunSettings
 

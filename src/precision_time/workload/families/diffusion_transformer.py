@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...errors import ConfigError
+from ...records import dataclass
 from ..builder import GraphBuilder, Tensor
 from ..graph import OpGraph
 from .layers import activate, divides, rotary

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 
 from ...errors import ConfigError
+from ...records import dataclass
 from ..builder import GraphBuilder, Tensor
 from ..graph import OpGraph
 from .layers import LayerSizes, activate, divides, encoder_layer

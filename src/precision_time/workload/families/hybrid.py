@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from ...records import dataclass
 from ..builder import GraphBuilder, Tensor
 from ..graph import OpClass, OpGraph
 from .decoder import TOKEN_BYTES, DecoderConfig, attention_block, decoder_head

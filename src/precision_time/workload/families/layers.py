@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ...errors import ConfigError
+from ...records import dataclass
 from ..builder import GraphBuilder, Tensor
 from ..graph import OpClass
 

@@ -6,11 +6,12 @@ Families are imported when a model of theirs is asked for: a prediction needs on
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from importlib import import_module
 from typing import Any
 
 from ...cache import data
+from ...records import dataclass
 from ..graph import OpGraph
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ...cache import data
 from ...io import packaged_toml
 from ...lazy import LazyTable
+from ...records import dataclass
 
 TABLE_FILES = ("decoders.toml", "transformers.toml")
 

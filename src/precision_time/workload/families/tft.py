@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ...records import dataclass
 from ..builder import GraphBuilder, Tensor
 from ..graph import OpGraph
 from .layers import divides

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import log
 
+from ...records import dataclass
 from ..builder import GraphBuilder, Tensor
 from ..graph import OpGraph
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ...records import dataclass
 from ..builder import GraphBuilder, Tensor
 from ..graph import OpGraph
 from .encoder import EncoderConfig, encoder_trunk

@@ -26,7 +26,7 @@ EXAMPLES = """\b
 Examples:
   precision-time watch train.log
   precision-time watch train.log --steps 5000 --once --json
-  precision-time watch train.log --model llama3-8b -d H100-SXM5-80GB -g 64 --zero 3 -b 1
+  precision-time watch train.log --model llama3-8b -d H100-SXM5-80GB -g 64 --zero-stage 3 -b 1
   precision-time watch train.log --job job.yaml
   precision-time watch --trainers
   torchrun train.py 2>&1 | tee train.log | precision-time watch -

@@ -8,7 +8,7 @@ from typing import Any
 from precision_time.launch.emit import facts_of_config
 
 from .configs import parsed_config
-from .expand import as_written, is_known
+from .expand import is_known, told
 from .launchers import Files, Launch
 
 _SHARDING = {
@@ -53,7 +53,7 @@ def accelerate_facts(launch: Launch, files: Files, unread: list[str]) -> dict[st
         found = None if text is None else parsed_config(path if path.endswith(".json") else "x.yaml", text)
         if found is None:
             why = "is not there to be read" if text is None else "is no YAML mapping"
-            unread.append(f"the configuration {as_written(path)} of accelerate {why}")
+            unread.append(f"the configuration {told(path)} of accelerate {why}")
         tree |= dict(found or {})
     if not launch.configs and "--num-processes" not in launch.options:
         unread.append("accelerate launch takes the default configuration of its machine, which is not read")
@@ -67,7 +67,7 @@ def accelerate_facts(launch: Launch, files: Files, unread: list[str]) -> dict[st
         if (value := launch.options.get(flag)) is None:
             continue
         if not is_known(value):
-            unread.append(f"{flag} {as_written(value)}: known only when it runs")
+            unread.append(f"{flag} {told(value)}: known only when it runs")
             continue
         *sections, last = key.split(".")
         inner = tree
@@ -82,7 +82,7 @@ def _sharding(tree: Mapping[str, Any]) -> dict[str, Any]:
     """The sharding strategy of FSDP 1."""
     config = tree.get("fsdp_config")
     strategy = str(config.get("fsdp_sharding_strategy", "")).lower() if isinstance(config, Mapping) else ""
-    return {"zero": _SHARDING[strategy]} if strategy in _SHARDING else {}
+    return {"zero_stage": _SHARDING[strategy]} if strategy in _SHARDING else {}
 
 
 def _deepspeed_file(tree: Mapping[str, Any], files: Files, unread: list[str]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from precision_time.workload.families.decoder import DecoderConfig
 
 from ..projects import parts
 from .configs import flattened, parsed_config
-from .expand import as_written, is_known
+from .expand import is_known, told
 from .launchers import Files
 
 _TRUE = "true"
@@ -151,7 +151,7 @@ def _of_files(
         tree = None if text is None else parsed_config(path, text)
         if tree is None:
             why = "is not there to be read" if text is None else "is no TOML, YAML or JSON mapping"
-            found.unread.append(f"the file {as_written(path)} {why}")
+            found.unread.append(f"the file {told(path)} {why}")
             continue
         inner |= {key.replace("-", "_"): value for key, value in flattened(tree).items()}
     return inner
@@ -168,7 +168,7 @@ def _field(name: str, table: Mapping[str, Any], given: Mapping[str, str], found:
         return
     value = given[key]
     if not is_known(value):
-        found.unread.append(f"{key}={as_written(value)}: known only when it runs ({name})")
+        found.unread.append(f"{key}={told(value)}: known only when it runs ({name})")
         return
     values = {str(word).lower(): meant for word, meant in table.get("values", {}).get(name, {}).items()}
     value = str(values.get(value.lower(), value))
@@ -188,7 +188,7 @@ def _field(name: str, table: Mapping[str, Any], given: Mapping[str, str], found:
     elif name == "devices_per_node" and value.startswith("["):
         found.fields[name] = value.count(",") + 1
     else:
-        found.unread.append(f"{key}={as_written(value)}: not a number ({name})")
+        found.unread.append(f"{key}={told(value)}: not a number ({name})")
 
 
 def _of_launcher(
@@ -203,7 +203,7 @@ def _of_launcher(
     read = {setting.key.removeprefix("--").replace("-", "_") for setting in launcher_of(launcher).settings}
     known = {key: value for key, value in given.items() if is_known(value)}
     found.unread += [
-        f"{key}={as_written(value)}: known only when it runs"
+        f"{key}={told(value)}: known only when it runs"
         for key, value in given.items()
         if not is_known(value) and key in read
     ]
@@ -217,7 +217,7 @@ def _of_launcher(
     try:
         facts = facts_of_config(launcher, shlex.join(words))
         if launcher == "torchtitan":
-            facts.setdefault("zero", 3)
+            facts.setdefault("zero_stage", 3)
             facts = _torchtitan_sharding(facts, given)
         if launcher == "megatron":
             facts.setdefault("sequence_parallel", False)
@@ -259,13 +259,21 @@ def _torchtitan_sharding(facts: dict[str, Any], given: Mapping[str, str]) -> dic
     shard = given.get("parallelism.data_parallel_shard_degree", "-1")
     if shard == "1":
         return facts
-    return {**{name: value for name, value in facts.items() if name != "dp"}, "zero": 3}
+    return {**{name: value for name, value in facts.items() if name != "dp"}, "zero_stage": 3}
 
 
 def put_facts(found: Arguments, facts: Mapping[str, Any], gpus: int | None) -> None:
     """Fields of a request that facts of a launcher's configuration are."""
     stated = {name: value for name, value in facts.items() if value not in _UNSTATED}
-    numbers = {"micro_batch", "global_batch", "grad_accum", "seq_len", "replica_batch", "local_batch", "zero"}
+    numbers = {
+        "micro_batch",
+        "global_batch",
+        "num_microbatches",
+        "seq_len",
+        "replica_batch",
+        "local_batch",
+        "zero_stage",
+    }
     stated = {name: value for name, value in stated.items() if name not in numbers or isinstance(value, int)}
     for name, wanted in _OF_FACTS.items():
         if name in stated:
@@ -289,7 +297,7 @@ def put_facts(found: Arguments, facts: Mapping[str, Any], gpus: int | None) -> N
         value = getattr(options, name)
         if name in ("schedule", "sequence_parallel") and (name not in stated or options.pp * options.tp == 1):
             continue
-        if value != getattr(plain, name) or (name in stated and name in ("zero", "grad_accum")):
+        if value != getattr(plain, name) or (name in stated and name in ("zero_stage", "num_microbatches")):
             found.fields[name] = getattr(value, "value", value)
     _accumulation(found.fields, gpus)
 
@@ -298,19 +306,19 @@ def _accumulation(fields: dict[str, Any], gpus: int | None) -> None:
     """Micro batches of a step in the place of a global batch, where the devices say how many there are."""
     if "global_batch_size" not in fields:
         return
-    fields.pop("grad_accum", None)
+    fields.pop("num_microbatches", None)
     ranks = math.prod(int(fields.get(name, 1)) for name in ("tp", "pp", "cp"))
     if gpus and "batch_size" in fields and gpus % ranks == 0:
         of_micro = fields["batch_size"] * (gpus // ranks)
         if of_micro and fields["global_batch_size"] % of_micro == 0:
-            fields["grad_accum"] = int(fields.pop("global_batch_size") // of_micro)
+            fields["num_microbatches"] = int(fields.pop("global_batch_size") // of_micro)
 
 
 def _fsdp_of_words(text: str, found: Arguments) -> None:
     """`--fsdp "full_shard auto_wrap offload"` of the Hugging Face Trainer."""
     words = text.lower().split()
     if "no_shard" not in words and words and words != ["false"]:
-        found.fields["zero"] = 2 if "shard_grad_op" in words else 3
+        found.fields["zero_stage"] = 2 if "shard_grad_op" in words else 3
         if "offload" in words:
             found.fields["offload"] = "parameters"
         if "hybrid_shard" in words:
@@ -337,7 +345,7 @@ def _finish(found: Arguments, given: Mapping[str, str]) -> None:
     strategy = str(fields.pop("strategy", ""))
     if strategy.startswith(("fsdp", "deepspeed")):
         stage = re.search(r"stage_(\d)", strategy)
-        fields["zero"] = int(stage[1]) if stage else 3 if strategy.startswith("fsdp") else 2
+        fields["zero_stage"] = int(stage[1]) if stage else 3 if strategy.startswith("fsdp") else 2
         if "offload" in strategy:
             fields["offload"] = "optimizer"
     samples = fields.pop("train_samples", None)

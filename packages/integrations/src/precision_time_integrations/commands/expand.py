@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from precision_time.errors import ConfigError
+from precision_time.errors import ConfigError, printable
 
 UNKNOWN = "\0"
 """Stands before and after what a text alone cannot tell, as it is written: `$(hostname)`."""
@@ -19,6 +19,7 @@ _MOST_EXPANDED = 1_000_000
 _DEEPEST = 50
 """Defaults in defaults: `${A:-${B:-1}}` are two."""
 _MOST_WORDS = 20_000
+_LONGEST_TOLD = 200
 _MOST_DIGITS = 10**18
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _BRACED = re.compile(r"(#?)([A-Za-z_]\w*|[0-9@*]+)(?:\[([^]]*)\])?(?:(:?[-=+?]|[%#/:^,].*)(.*))?", re.DOTALL)
@@ -98,8 +99,13 @@ def is_known(word: str) -> bool:
 
 
 def as_written(word: str) -> str:
-    """A word for people."""
+    """A word as the script has it."""
     return word.replace(UNKNOWN, "")
+
+
+def told(word: str) -> str:
+    """A word in a message: of bounded length, without control characters."""
+    return printable(as_written(word), longest=_LONGEST_TOLD)
 
 
 def as_text(value: Value) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from precision_time.io import packaged_toml
 
-from .expand import as_written, is_known
+from .expand import is_known, told
 
 Files = Callable[[str], str | None]
 """Text of a file that a command names; None where it cannot be read."""
@@ -242,7 +242,7 @@ def _counts(
             found.all_devices = True
         elif not (key == "per_node" and name == "mpirun"):
             option = next(each for each in table[key] if each in options)
-            found.unread.append(f"{option} {as_written(text)}: a number of its own only when it runs")
+            found.unread.append(f"{option} {told(text)}: a number of its own only when it runs")
         return None
 
     nodes = count("nodes")
@@ -275,7 +275,7 @@ def _hosts(found: Launch, table: Mapping[str, Any], options: Mapping[str, str], 
     if path is not None:
         text = files(path)
         if text is None:
-            found.unread.append(f"the host file {as_written(path)} is not there to be read")
+            found.unread.append(f"the host file {told(path)} is not there to be read")
         lines = [
             line for line in (text or "").splitlines() if line.strip() and not line.lstrip().startswith("#")
         ]

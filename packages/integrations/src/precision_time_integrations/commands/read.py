@@ -14,7 +14,7 @@ from precision_time.launch.emit import facts_of_config
 from .accelerate import accelerate_facts
 from .arguments import Arguments, put_facts, read_arguments
 from .configs import no_files
-from .expand import Expansions, as_written, is_known
+from .expand import Expansions, as_written, is_known, told
 from .launchers import Files, Launch, unwrapped
 from .shell import Command, check_text, check_words, read_shell
 from .statement import COMMENT, VARIABLE, stated_fields, statement_in
@@ -201,7 +201,7 @@ def _take(
             text, around = _with_unknowns(launch.shell, around)
         if text is None:
             if launch.launchers:
-                unread.append(f"line {command.line}: {as_written(launch.shell_file)} is not there to be read")
+                unread.append(f"line {command.line}: {told(launch.shell_file)} is not there to be read")
             return
         try:
             _search(text, around, launch.words, files, inner, unread, depth + 1)
@@ -305,8 +305,8 @@ def _result(
     if read.deepspeed:
         _deepspeed(read.deepspeed, found.files, deepspeed, gpus)
     fields = {**of_launcher.fields, **deepspeed.fields, **read.fields}
-    if "zero" in deepspeed.fields:
-        fields["zero"] = deepspeed.fields["zero"]  # Megatron's own flag is another one
+    if "zero_stage" in deepspeed.fields:
+        fields["zero_stage"] = deepspeed.fields["zero_stage"]  # Megatron's own flag is another one
     if read.style == "plain" and "batch_size" in fields:
         notes.append(f"batch_size={fields['batch_size']} is taken as samples of one process (one device)")
     if gpus is not None:
@@ -365,12 +365,12 @@ def _deepspeed(path: str, files: Files, found: Arguments, gpus: int | None) -> N
     """Fields of a DeepSpeed configuration, in a file or in the argument itself."""
     text = path if path.lstrip().startswith("{") else files(path)
     if text is None:
-        found.unread.append(f"the DeepSpeed configuration {as_written(path)} is not there to be read")
+        found.unread.append(f"the DeepSpeed configuration {told(path)} is not there to be read")
         return
     try:
         put_facts(found, facts_of_config("deepspeed", text), gpus)
     except (PrecisionTimeError, ValueError, TypeError, ArithmeticError) as error:
-        found.unread.append(f"the DeepSpeed configuration {as_written(path)[:80]}: {error}")
+        found.unread.append(f"the DeepSpeed configuration {told(path)}: {error}")
 
 
 def _devices(

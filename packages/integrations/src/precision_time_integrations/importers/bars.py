@@ -146,7 +146,7 @@ class HfTrainer(Bar):
         """The settings as fields of a request; the devices by the batches."""
         found = found_in(self.form.described, self.settings)
         fields = found.fields
-        each = fields.get("batch_size", 0) * fields.get("grad_accum", 1)
+        each = fields.get("batch_size", 0) * fields.get("num_microbatches", 1)
         if each and "global_batch_size" in fields and fields["global_batch_size"] % each == 0:
             fields["gpus"] = fields["global_batch_size"] // each
         return found

@@ -118,7 +118,7 @@ class MeasuredRun:
         fields = {name: value for name, value in self.run.fields.items() if value not in (None, "", {})}
         if self.steady.global_batch_size:
             fields["global_batch_size"] = self.steady.global_batch_size
-            fields.pop("grad_accum", None)
+            fields.pop("num_microbatches", None)
         return fields
 
     def to_row(self) -> dict[str, str]:

@@ -88,6 +88,6 @@ def _of_megatron(settings: dict[str, str], described: Mapping[str, Any]) -> Foun
         found.notes.append("its tokenizer is BERT's: the model is an encoder, to be given by --set model=")
         fields.pop("model", None), fields.pop("sizes", None)
     if (stage := settings.get("zero_stage")) in ("1", "2", "3"):
-        fields |= {"zero": int(stage), "stack": "deepspeed-megatron"}
+        fields |= {"zero_stage": int(stage), "stack": "deepspeed-megatron"}
     fields |= placed
     return found

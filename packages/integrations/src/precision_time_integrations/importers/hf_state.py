@@ -25,7 +25,7 @@ _STATE = "trainer_state.json"
 _CARD = re.compile(r"^- ([a-z_]+): (.+?)\s*$", re.MULTILINE)
 """A line of the hyperparameters that Trainer writes into README.md."""
 _CARD_FIELDS = {"train_batch_size": "batch_size", "total_train_batch_size": "global_batch_size",
-                "gradient_accumulation_steps": "grad_accum", "num_devices": "gpus"}  # fmt: skip
+                "gradient_accumulation_steps": "num_microbatches", "num_devices": "gpus"}  # fmt: skip
 _REMEDY = "give the trainer_state.json or train_results.json that Trainer.save_state and save_metrics write"
 
 

@@ -55,7 +55,7 @@ def fields_of_settings(launcher: str, settings: Mapping[str, str], *, gpus: int 
     if facts.get("global_batch") and count(str(facts["global_batch"])):
         found.fields["global_batch_size"] = facts["global_batch"]
         if "batch_size" in found.fields:
-            found.fields.pop("grad_accum", None)  # follows from both batches and the devices
+            found.fields.pop("num_microbatches", None)  # follows from both batches and the devices
     if gpus:
         found.fields["gpus"] = gpus
     if table.stacks:

@@ -162,7 +162,9 @@ def _global_batch(run: ImportedRun) -> float | None:
         return stated
     each, gpus = _number(run.fields.get("batch_size")), _number(run.fields.get("gpus"))
     ranks = math.prod(_number(run.fields.get(name)) or 1.0 for name in ("tp", "pp", "cp"))
-    return each * (_number(run.fields.get("grad_accum")) or 1.0) * gpus / ranks if each and gpus else None
+    return (
+        each * (_number(run.fields.get("num_microbatches")) or 1.0) * gpus / ranks if each and gpus else None
+    )
 
 
 def _number(value: object) -> float | None:

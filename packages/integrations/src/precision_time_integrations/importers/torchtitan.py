@@ -51,7 +51,7 @@ class Torchtitan(DescribedLog):
         fields = found.fields
         fields |= degrees | ({"gpus": gpus} if gpus else {})
         if "sharded" in self.settings and (gpus or 2) > 1:
-            fields["zero"] = 3
+            fields["zero_stage"] = 3
         self._add_model(found)
         whole = "parallelism.pipeline_parallel_microbatch_size" not in self.settings
         if fields.get("pp", 1) > 1 and whole:
@@ -76,9 +76,9 @@ class Torchtitan(DescribedLog):
         axes = self.form.described["axes"]
         found = {field: mesh[axis] for axis, field in axes.items() if mesh.get(axis, 1) > 1}
         if mesh.get("dp_replicate", 1) > 1 and mesh.get("dp_shard", 1) > 1:
-            found["shard_size"] = mesh["dp_shard"]
+            found["dp_shard"] = mesh["dp_shard"]
         if mesh.get("dp_shard", 1) > 1:
-            found["zero"] = 3
+            found["zero_stage"] = 3
         return math.prod(size for axis, size in mesh.items() if axis != "ep"), found
 
     def _add_model(self, found: Found) -> None:

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
+from precision_time.capture.inputs import Input, parse_inputs, with_limits
+from precision_time.capture.own import load_own
+from precision_time.capture.remembered import capture_remembered
+from precision_time.capture.sources import split_inputs
+from precision_time.capture.step import OwnStep, first_that_runs, loss_in
 from precision_time.errors import CaptureError
-from precision_time.workload.capture.inputs import Input, parse_inputs, with_limits
-from precision_time.workload.capture.own import load_own
-from precision_time.workload.capture.remembered import capture_remembered
-from precision_time.workload.capture.sources import split_inputs
-from precision_time.workload.capture.step import OwnStep, first_that_runs, loss_in
 from precision_time.workload.graph import OpGraph
 
 from .trial import ModelSpec

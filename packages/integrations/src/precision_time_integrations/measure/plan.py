@@ -72,7 +72,7 @@ def load_plan(source: str | Path) -> MeasurePlan:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"The plan {source} is not complete: {error}. The rule: [seconds] with ops and steps, [[op]] "
-            "and [[step]] tables, [model.NAME] for every model. To fix: see docs/devdocs/005-measuring.md."
+            "and [[step]] tables, [model.NAME] for every model. To fix: see docs/devdocs/measuring.md."
         ) from error
 
 

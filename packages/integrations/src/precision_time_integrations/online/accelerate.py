@@ -158,7 +158,7 @@ def accelerator_fields() -> Found:
     )
     accumulation = _state.GradientState._shared_state
     if accumulation:
-        found.update(grad_accum=int(_state.GradientState().num_steps))
+        found.update(num_microbatches=int(_state.GradientState().num_steps))
     found.ask(lambda to: _read_sharding(to, state), "The sharding")
     return found
 
@@ -184,6 +184,6 @@ def _read_sharding(found: Found, state: Any) -> None:
             )
         )
     elif kind.startswith("MULTI_"):
-        found.update(zero=0)
+        found.update(zero_stage=0)
     elif kind != "NO":
         found.reasons.append(f"Distributed type {kind} says no layout: the usual one is taken")

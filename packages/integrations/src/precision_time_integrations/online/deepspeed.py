@@ -221,8 +221,8 @@ def describe_engine(
     fields |= {
         "pp": stages,
         "batch_size": int(engine.train_micro_batch_size_per_gpu()),
-        "grad_accum": int(engine.gradient_accumulation_steps()),
-        "zero": int(engine.zero_optimization_stage()),
+        "num_microbatches": int(engine.gradient_accumulation_steps()),
+        "zero_stage": int(engine.zero_optimization_stage()),
         "steps": total_steps,
     }
     if isinstance(config, Mapping) and "activation_checkpointing" in config and "checkpointing" not in stated:
@@ -233,7 +233,7 @@ def describe_engine(
     given = {**fields, "optimizer": engine.optimizer, **stated}
     module = given.pop("model", None)
     if module is None:
-        module = bare_module(engine.module) if fields["zero"] >= 3 else engine.module
+        module = bare_module(engine.module) if fields["zero_stage"] >= 3 else engine.module
     device = given.pop("device", engine.device)
     with _plain_linear():
         described = request_of(module, batch=batch, device=device, **given)

@@ -10,7 +10,7 @@ def declare_torchvision() -> None:
 
     Its library does not load beside a torch of another build: the operators that it needs are then declared.
     """
-    from precision_time.workload.capture.timm_models import import_torchvision
+    from precision_time.capture.timm_models import import_torchvision
 
     with suppress(ImportError, RuntimeError):
         import_torchvision()

@@ -184,7 +184,7 @@ def describe_model(
     fields: dict[str, Any] = {
         "precision": _precision(model),
         "optimizer": _optimizer_name(optimizer),
-        "grad_accum": int(getattr(optimizer, "gradient_accumulation_steps", None) or 1),
+        "num_microbatches": int(getattr(optimizer, "gradient_accumulation_steps", None) or 1),
         "steps": total_steps or None,
         "stack": None if backend == "torch" else framework_profile(backend).name,
     }

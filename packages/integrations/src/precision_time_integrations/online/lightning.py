@@ -166,7 +166,7 @@ def describe_trainer(trainer: Any, pl_module: Any, batch: Any, stated: Mapping[s
     found.ask(lambda to: _read_strategy(to, trainer), "The strategy")
     found.ask(lambda to: _read_precision(to, trainer), "The precision")
     fields = {
-        "grad_accum": trainer.accumulate_grad_batches,
+        "num_microbatches": trainer.accumulate_grad_batches,
         "steps": total_steps(trainer) or None,
         "compiler": "inductor" if getattr(pl_module, "_compiler_ctx", None) is not None else None,
         "device": pl_module.device,
@@ -207,8 +207,8 @@ def _read_strategy(found: Found, trainer: Any) -> None:
         )
         found.update(**sharding)
     elif "ModelParallelStrategy" in kinds:
-        found.update(tp=int(strategy._tensor_parallel_size), zero=3)
+        found.update(tp=int(strategy._tensor_parallel_size), zero_stage=3)
     elif "DDPStrategy" in kinds and devices > 1:
-        found.update(zero=0)
+        found.update(zero_stage=0)
     elif devices > 1:
         found.reasons.append(f"The strategy {type(strategy).__name__} says no layout: the usual one is taken")

@@ -13,10 +13,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from precision_time.cache import data
+from precision_time.capture.huggingface import is_config
+from precision_time.capture.recorder import CAPTURE_BATCH, record
+from precision_time.capture.sources import capture_model
 from precision_time.errors import PrecisionTimeError, in_one_line
-from precision_time.workload.capture.huggingface import is_config
-from precision_time.workload.capture.recorder import CAPTURE_BATCH, record
-from precision_time.workload.capture.sources import capture_model
 from precision_time.workload.graph import OpGraph
 from precision_time.workload.hf_config import read_config
 from precision_time.workload.resolve import load_workload

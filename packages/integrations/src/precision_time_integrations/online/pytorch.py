@@ -154,7 +154,7 @@ class track(Adapter, Generic[_Batch]):  # noqa: N801 - used like a function, as 
         )
 
     def _describe(self) -> Described:
-        fields = {"grad_accum": self._accum, "steps": self._total or None, **self._asked}
+        fields = {"num_microbatches": self._accum, "steps": self._total or None, **self._asked}
         return request_of(self._model, batch=self._first, **fields)
 
 

@@ -12,12 +12,12 @@ from precision_time.io import read_input
 from precision_time.launch.emit import layout_of_config
 
 _FSDP: Mapping[str, Mapping[str, Any]] = {
-    "FULL_SHARD": {"zero": 3},
-    "SHARD_GRAD_OP": {"zero": 2},
-    "NO_SHARD": {"zero": 0},
-    "HYBRID_SHARD": {"zero": 3, "shard_size": "host"},
-    "_HYBRID_SHARD_ZERO2": {"zero": 2, "shard_size": "host"},
-    "HYBRID_SHARD_ZERO2": {"zero": 2, "shard_size": "host"},
+    "FULL_SHARD": {"zero_stage": 3},
+    "SHARD_GRAD_OP": {"zero_stage": 2},
+    "NO_SHARD": {"zero_stage": 0},
+    "HYBRID_SHARD": {"zero_stage": 3, "dp_shard": "host"},
+    "_HYBRID_SHARD_ZERO2": {"zero_stage": 2, "dp_shard": "host"},
+    "HYBRID_SHARD_ZERO2": {"zero_stage": 2, "dp_shard": "host"},
 }
 """Names of `torch.distributed.fsdp.ShardingStrategy`."""
 _AUTOCAST = {"bfloat16": "bf16-mixed", "bf16": "bf16-mixed", "float16": "fp16-mixed", "fp16": "fp16-mixed"}
@@ -40,8 +40,8 @@ def fsdp_fields(
         KeyError: If there is no such strategy.
     """
     fields = dict(_FSDP[sharding.upper()])
-    if fields.get("shard_size") == "host":
-        fields["shard_size"] = devices // (nodes or 1)
+    if fields.get("dp_shard") == "host":
+        fields["dp_shard"] = devices // (nodes or 1)
     if offload:
         fields["offload"] = "parameters"
     if checkpointing:
@@ -60,7 +60,7 @@ def deepspeed_fields(config: Mapping[str, Any], *, devices: int) -> dict[str, An
     stated = _without_auto(config)
     options = layout_of_config("deepspeed", json.dumps(stated, default=str), gpus=devices)
     fields = options.given(without_defaults=True)
-    fields.pop("grad_accum", None)  # the trainer's own says it
+    fields.pop("num_microbatches", None)  # the trainer's own says it
     for key, word in (("bf16", "bf16-mixed"), ("fp16", "fp16-mixed"), ("torch_autocast", "")):
         part = stated.get(key)
         if "precision" not in fields and isinstance(part, Mapping) and part.get("enabled") is True:
@@ -129,5 +129,7 @@ def _batch_fields(config: Mapping[str, Any], replicas: int) -> dict[str, Any]:
             f"{replicas} replicas. To fix: correct one of them."
         )
     return {
-        name: value for name, value in (("batch_size", micro), ("grad_accum", accum)) if value is not None
+        name: value
+        for name, value in (("batch_size", micro), ("num_microbatches", accum))
+        if value is not None
     }

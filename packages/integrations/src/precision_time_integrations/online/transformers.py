@@ -200,15 +200,19 @@ def describe_trainer(
         stated: Fields by the user: they come first.
     """
     found = accelerator_fields()
-    found.fields.pop("grad_accum", None)
-    if found.fields.get("precision") == "bf16-mixed" and not found.fields.get("zero") and _is_bf16(model):
+    found.fields.pop("num_microbatches", None)
+    if (
+        found.fields.get("precision") == "bf16-mixed"
+        and not found.fields.get("zero_stage")
+        and _is_bf16(model)
+    ):
         del found.fields["precision"]  # of weights that are bf16 alone
     if "precision" not in found.fields and args.tf32:
         found.update(precision="tf32")
     if args.n_gpu > 1:
         found.update(devices=args.n_gpu, data_parallel_engine="dataparallel", zero=None)
     found.update(
-        grad_accum=args.gradient_accumulation_steps,
+        num_microbatches=args.gradient_accumulation_steps,
         batch_size=args.per_device_train_batch_size,
         steps=state.max_steps or None,
         checkpointing="full" if _recomputes(args) else None,

@@ -23,7 +23,7 @@ SOURCE = "Slurm script"
 Answer = Callable[[Request, RunOptions], RunPrediction]
 _NO_DEVICE = (
     "The job does not say on which GPU it runs. To fix: ask for a type (--gres=gpu:a100:8), give --device, "
-    "or name the device of the partition in the file of names (docs: guides/slurm)."
+    "or name the device of the partition in the file of names (docs: guides/schedulers)."
 )
 
 

@@ -1,7 +1,7 @@
 """Campaigns: what their files may contain (pydantic models), and the trials that they ask for.
 
 A file is YAML: a name, what holds for every trial, and `sweeps`. A sweep multiplies its lists. See
-docs/devdocs/009-ray.md for an example of every key.
+docs/devdocs/papers.md for an example of every key.
 """
 
 from __future__ import annotations

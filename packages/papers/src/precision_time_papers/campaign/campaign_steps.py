@@ -123,8 +123,8 @@ def _captured(result: TrialResult) -> OpGraph:
     Raises:
         CaptureError: If it is a training loop, or cannot be captured.
     """
-    from precision_time.workload.capture.own import load_function
-    from precision_time.workload.capture.sources import capture_model
+    from precision_time.capture.own import load_function
+    from precision_time.capture.sources import capture_model
 
     built_in = built_in_models().get(result.model)
     if built_in is not None:

@@ -25,8 +25,8 @@ from typing import Any
 
 import torch
 
+from precision_time.capture.own import load_function
 from precision_time.errors import ConfigError, PrecisionTimeError
-from precision_time.workload.capture.own import load_function
 from precision_time_integrations.measure.device import ResourceMonitor, find_device
 from precision_time_integrations.measure.execution import backend_flags, free_memory, is_lasting, synchronize
 from precision_time_integrations.measure.precisions import MODES

@@ -101,11 +101,4 @@ COMMANDS = (
         "Predict with a model of `papers performance learn`.",
         examples="PREDICT_EXAMPLES",
     ),
-    _command(
-        "measure-risk",
-        "measure_risk",
-        "measure_risk",
-        "Measure the loss that low precision costs.",
-        leaves="it becomes a study of the papers, beside its data.",
-    ),
 )

@@ -16,11 +16,11 @@ from precision_time.errors import ConfigError
 EXAMPLES = """\b
 Examples:
   precision-time precisions search bert-large -d H100 -g 8 -b 16 --risk-budget 0.1% --out policy.yaml
-  precision-time precisions search llama3-8b -d H100 -g 64 --zero 3 -b 1 --layers 4 --recipe delayed
-  precision-time precisions search llama3-8b -d H100 -g 64 --zero 3 -b 1 --phases 82%,18% --out job.yaml
+  precision-time precisions search llama3-8b -d H100 -g 64 --zero-stage 3 -b 1 --layers 4 --recipe delayed
+  precision-time precisions search llama3-8b -d H100 -g 64 --zero-stage 3 -b 1 --phases 82%,18% --out job.yaml
   precision-time precisions search bert-large -d A100 -p fp32 --types tf32,bf16 --method reinforcement
 """
-_METHODS = ("dynamic-programming", "exhaustive", "greedy", "reinforcement")
+_METHODS = ("dynamic-programming", "exhaustive", "reinforcement")
 
 
 @request_options()

@@ -16,8 +16,8 @@ from precision_time.corpus.splits import Fold
 from precision_time.executor import Executor
 from precision_time.forks import cached_property
 from precision_time.learn.boosting import DEFAULT_SETTINGS, BoosterSettings, fewer_trees
+from precision_time.learn.measured import MeasuredTable
 from precision_time.learn.novelty import KINDS
-from precision_time.learn.table import MeasuredTable
 from precision_time.learn.training import OutOfFold
 
 from ..contract import Bools, Estimator, FeatureTable, Fitted, Floats, Ints, JobViews, PredictorOptions

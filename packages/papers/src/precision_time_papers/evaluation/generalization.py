@@ -17,9 +17,9 @@ import numpy as np
 from precision_time.corpus.families import PrecisionFamily
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.protocols import PROTOCOLS, size_class, source_name
+from precision_time.learn.measured import MeasuredTable
 from precision_time.learn.metrics import errors_percent
 from precision_time.learn.novelty import run_index
-from precision_time.learn.table import MeasuredTable
 from precision_time.learn.training import HELD_OUT, OutOfFold, fit_intervals, row_weights
 from precision_time.render.document import Metric, Section
 from precision_time.render.table import CellValue, Table, columns_of

@@ -64,7 +64,7 @@ def job_key(item: Measurement) -> str:
 
 def configuration_of(item: Measurement) -> tuple[int, int, float, int]:
     """Devices, nodes, global batch, micro batches: equal for repeats within a job."""
-    return item.num_devices, item.num_nodes, item.global_batch_size or 0.0, item.num_micro_batches or 1
+    return item.num_devices, item.num_nodes, item.global_batch_size or 0.0, item.num_microbatches or 1
 
 
 def measured_jobs(rows: Sequence[Measurement]) -> tuple[MeasuredJob, ...]:

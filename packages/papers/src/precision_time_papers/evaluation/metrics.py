@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precision_time.corpus.measurement import Measurement, Quality
+from precision_time.learn.measured import MeasuredTable
 from precision_time.learn.metrics import ErrorSummary, errors_percent, mape
-from precision_time.learn.table import MeasuredTable
 from precision_time.render.document import Metric
 
 from ..contract import Bools, Floats

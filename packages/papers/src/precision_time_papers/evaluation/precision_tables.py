@@ -16,8 +16,8 @@ from itertools import permutations
 import numpy as np
 
 from precision_time.corpus.families import PrecisionFamily
+from precision_time.learn.measured import MeasuredTable
 from precision_time.learn.metrics import errors_percent
-from precision_time.learn.table import MeasuredTable
 from precision_time.render.document import Metric, Section
 from precision_time.render.table import CellValue, Table
 

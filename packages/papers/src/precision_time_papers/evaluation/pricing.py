@@ -19,14 +19,8 @@ from precision_time.corpus.protocols import source_name
 from precision_time.cost.job import Job, Jobs
 from precision_time.cost.roofline import kernel_model_of, kernel_seconds, rates_of
 from precision_time.executor import Executor, in_chunks
-from precision_time.learn.table import (
-    JOB_ARRAYS,
-    JobTable,
-    MeasuredTable,
-    groups_of,
-    job_table,
-    measured_table,
-)
+from precision_time.learn.measured import MeasuredTable, measured_table
+from precision_time.learn.table import JOB_ARRAYS, JobTable, groups_of, job_table
 from precision_time.precision.catalog import get_policy
 from precision_time.precision.lowered import LoweredStep
 from precision_time.precision.lowering import lower

@@ -10,7 +10,7 @@ from precision_time.render.document import Section
 from precision_time.render.table import CellValue, Table, columns_of
 
 STORED = Path(__file__).resolve().parents[5] / "docs" / "reference" / "constants.json"
-"""Written by scripts/refit_constants.py; beside the sources only."""
+"""Written by data/refit_constants.py; beside the sources only."""
 _TITLES = {"formulas": "formulas alone", "ours": "the whole predictor"}
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.protocols import source_name
-from precision_time.learn.table import MeasuredTable
+from precision_time.learn.measured import MeasuredTable
 from precision_time.planning.money.reference import usd_per_device_hour
 from precision_time.render.document import Metric
 from precision_time.render.table import CellValue, Table, columns_of
@@ -166,7 +166,7 @@ def drawn_replay_rows(rows: Sequence[Measurement], *, jobs: int, others: int) ->
 def _configuration(item: Measurement) -> Key:
     layout = item.layout
     degrees = (1, 1, 1, 0) if layout is None else (layout.tp, layout.pp, layout.cp, layout.zero_stage)
-    batch = (item.global_batch_size or 0.0, item.num_micro_batches or 1)
+    batch = (item.global_batch_size or 0.0, item.num_microbatches or 1)
     return (item.device, item.system, item.num_devices, item.num_nodes, *batch, *degrees)
 
 

@@ -21,7 +21,7 @@ from .weights import Floats32
 
 TABLE = "embeddings.npz"
 SCHEMA = 1
-_REMEDY = "To fix: reinstall the package, or write it again with scripts/train_ghn.py --embed."
+_REMEDY = "To fix: reinstall the package, or write it again: packages/papers/studies/train_ghn.py --embed."
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -173,7 +173,7 @@ def nearest(model: str | OpGraph | Embedding, k: int = 5) -> tuple[Neighbor, ...
 
 
 def read_table(path: Path) -> KnownEmbeddings:
-    """The table that scripts/train_ghn.py wrote.
+    """The table that packages/papers/studies/train_ghn.py wrote.
 
     Raises:
         NotFittedError: If it is missing, truncated or of another schema.

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from precision_time.workload.capture.recorder import CAPTURE_BATCH, record
+from precision_time.capture.recorder import CAPTURE_BATCH, record
 from precision_time.workload.graph import OpGraph
 
 from .architecture import ArchitectureGraph, architecture_of

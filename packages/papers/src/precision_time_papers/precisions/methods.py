@@ -1,4 +1,4 @@
-"""Four ways to find the fastest precision schedule of a job under a budget of risk.
+"""Three ways to find the fastest precision schedule of a job under a budget of risk.
 
 All of them keep the budget, ask the predictor for times, and are no slower than the reference, which is
 always among what they compare.
@@ -58,32 +58,6 @@ def by_exhaustion(schedules: Schedules, budget: float, *, seed: int = 0) -> Pick
     return fastest(schedules, exhaustive(schedules.choices, budget), budget)
 
 
-def by_greed(schedules: Schedules, budget: float, *, seed: int = 0) -> Picks:
-    """Group after group the change that saves most predicted time per risk, as long as one saves time."""
-    del seed
-    risk = schedules.choices.risk
-    current: Picks = (0,) * len(schedules.groups)
-    spent = 0.0
-    while True:
-        tried = [
-            (group, kind)
-            for group, own in enumerate(current)
-            for kind in range(1, schedules.kinds)
-            if own == 0 and spent + risk[group, kind] <= budget * (1.0 + _SLACK)
-        ]
-        if not tried:
-            return current
-        moved = [current[:group] + (kind,) + current[group + 1 :] for group, kind in tried]
-        before, *after = schedules.times_s([current, *moved])
-        saved = before - np.array(after)
-        worth = saved / np.array([max(risk[place], _SLACK) for place in tried])
-        best = int(worth.argmax())
-        if saved[best] <= 0.0:
-            return current
-        current = moved[best]
-        spent += risk[tried[best]]
-
-
 def by_reinforcement(schedules: Schedules, budget: float, *, seed: int = 0) -> Picks:
     """The best schedule that a trained agent tried: proximal policy optimization on `environment.py`."""
     from .environment import train
@@ -111,6 +85,5 @@ def _thinned(found: Ints) -> Ints:
 METHODS: Mapping[str, Callable[..., Picks]] = {
     "dynamic-programming": by_dynamic_programming,
     "exhaustive": by_exhaustion,
-    "greedy": by_greed,
     "reinforcement": by_reinforcement,
 }

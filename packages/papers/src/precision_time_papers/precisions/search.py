@@ -56,8 +56,8 @@ def search_precisions(
         model: As `predict_time` takes it, or a `Request`. Its precision is the reference that every group of
             layers keeps or leaves; without one, the usual precision of the device.
         risk_budget: Largest relative gap of the loss, such as 0.0025 or "0.25%". With 0 nothing changes.
-        method: dynamic-programming, exhaustive, greedy or reinforcement (the extra `reinforcement`). None:
-            exhaustive up to 512 schedules, dynamic programming beyond.
+        method: dynamic-programming, exhaustive or reinforcement (the extra `reinforcement`). None: exhaustive
+            up to 512 schedules, dynamic programming beyond.
         types: Types beside the reference, such as "fp8" or "tf32,bf16"; those that the device multiplies
             faster where none is named.
         recipe: Of narrow products: current, delayed, blockwise, mxfp8 ...; current scaling by default, whose

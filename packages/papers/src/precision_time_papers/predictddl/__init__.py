@@ -9,5 +9,5 @@ Computing (CLUSTER) 2023.
   (`papers.ghn`), cluster features `columns`, inference engine `regressors`, offline trainer `trainer` with
   `fitting`.
 - Storage: `registry`; the contract of the comparison: `estimator`. What is the paper's and what is ours:
-  docs/devdocs/007-predictddl.md.
+  docs/devdocs/papers.md.
 """

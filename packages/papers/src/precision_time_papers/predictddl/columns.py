@@ -85,7 +85,7 @@ def cluster_columns(jobs: Sequence[Job]) -> tuple[tuple[str, ...], Floats]:
 def batch_per_device(job: Job) -> float:
     """Samples of a step on each device."""
     layout = job.layout
-    return layout.micro_batch_size * layout.num_micro_batches * layout.dp / job.cluster.num_devices
+    return layout.micro_batch_size * layout.num_microbatches * layout.dp / job.cluster.num_devices
 
 
 def cluster_facts(cluster: Cluster) -> dict[str, float]:

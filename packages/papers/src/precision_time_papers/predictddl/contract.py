@@ -10,7 +10,7 @@ from typing import Any
 FIELDS = (
     "device", "gpus", "nodes", "node_type", "intra_node", "inter_node", "network", "cluster",
     "custom",
-    "precision", "batch_size", "global_batch_size", "grad_accum", "seq_len", "image_size", "sizes",
+    "precision", "batch_size", "global_batch_size", "num_microbatches", "seq_len", "image_size", "sizes",
     "task", "dataset", "samples", "epochs", "steps", "optimizer",
     "framework", "stack", "software", "compiler", "channels_last", "fused_optimizer", "unpadded_sequences",
     "real_input", "trust", "example_inputs",

@@ -33,7 +33,7 @@ _Predictor = tuple[str, int | None, str, str | None, bool]
 _Resolved = tuple[int, Resolved, TaskMatch]
 """A request's place in its batch, and what was found for it."""
 _FEW_ARCHITECTURES = 30
-"""Below, errors on the folds of the choice flatter much (docs/devdocs/007-predictddl.md)."""
+"""Below, errors on the folds of the choice flatter much (docs/devdocs/papers.md)."""
 _BLIND_NOTE = "is blind to precision and software: every precision gets the same answer"
 FARTHEST = 3.0
 """A dataset farther than this from every trained one is not answered for."""

@@ -43,7 +43,7 @@ _SMALL_SIDE = 64
 
 
 class PredictDDLRequest(Request):
-    """One training run whose time is wanted; of the layout only `grad_accum` may be given."""
+    """One training run whose time is wanted; of the layout only `num_microbatches` may be given."""
 
     facts: DatasetFacts | None = None
     """Of a dataset that is not known by name; in the place of `dataset`."""
@@ -89,7 +89,7 @@ class Resolved:
         """Optimizer steps; None where the samples are not known."""
         layout, workload = self.job.layout, self.job.workload
         samples = self.request.samples or (self.facts.samples if self.facts else workload.dataset_samples)
-        batch = layout.micro_batch_size * layout.num_micro_batches * layout.dp
+        batch = layout.micro_batch_size * layout.num_microbatches * layout.dp
         return max(ceil(samples / batch), 1) if samples else None
 
 
@@ -117,7 +117,7 @@ def resolve(request: PredictDDLRequest) -> Resolved:
         )
     notes: list[str] = []
     facts, wanted = _dataset(request)
-    changes: dict[str, Any] = {"zero": 0} | ({"dataset": facts.name} if facts is not None else {})
+    changes: dict[str, Any] = {"zero_stage": 0} | ({"dataset": facts.name} if facts is not None else {})
     is_small = facts is not None and facts.side is not None and facts.side <= _SMALL_SIDE
     own = isinstance(request.model, OpGraph)
     if is_small and facts is not None and not own and request.image_size is None and not request.sizes:

@@ -156,7 +156,7 @@ def _fits_nowhere(
     if short:
         return (
             f"{job.name} fits in no pool of the cluster ({has}). Nearest: {min(short)[1]}. To fix: allow "
-            "more devices (gpus), a smaller batch_size, sharding (zero: 3) or checkpointing."
+            "more devices (gpus), a smaller batch_size, sharding (zero_stage: 3) or checkpointing."
         )
     reasons = list(dict.fromkeys(refused)) or [f"it asks for {job.requests[0].device}"]
     said = "; ".join(reasons[:3])

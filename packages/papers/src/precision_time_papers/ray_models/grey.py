@@ -19,12 +19,12 @@ Floats = NDArray[np.float64]
 
 FIELDS = (
     "model", "device", "workers", "nodes", "node_type", "batch_per_worker", "precision", "stack", "optimizer",
-    "grad_accum", "seq_len", "image_size",
+    "num_microbatches", "seq_len", "image_size",
 )  # fmt: skip
 """What a job is described by."""
 _NEEDED = ("model", "device", "workers", "batch_per_worker")
 _OPTIONS = {"workers": "gpus", "batch_per_worker": "batch_size"}
-_COUNTS = ("workers", "nodes", "grad_accum", "seq_len", "image_size")
+_COUNTS = ("workers", "nodes", "num_microbatches", "seq_len", "image_size")
 
 
 class GreyBox(BaseModel):
@@ -104,7 +104,9 @@ def job_named(described: Mapping[str, Any]) -> Job:
     options = {_OPTIONS.get(name, name): str(value) for name, value in given.items()}
     counts = {_OPTIONS.get(name, name): _count(name, given[name]) for name in _COUNTS if name in given}
     batch_size = float(given["batch_per_worker"])
-    request = Request.of({"precision": "fp32", **options, **counts, "batch_size": batch_size, "zero": 0})
+    request = Request.of(
+        {"precision": "fp32", **options, **counts, "batch_size": batch_size, "zero_stage": 0}
+    )
     return request.resolve(named_only=True)
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from precision_time.corpus.store import load_corpus
-from precision_time_papers.evaluation.queue.plans import makespan_of_plan
-from precision_time_papers.evaluation.queue.replay import measured_pairs, rank_correlation
-from precision_time_papers.evaluation.queue.simulation import Arrivals, simulate, simulate_preemptive
-from precision_time_papers.evaluation.queue.traces import CASES, HELD_OUT, trace_rows, workloads_of
+from queue_replay.plans import makespan_of_plan
+from queue_replay.replay import measured_pairs, rank_correlation
+from queue_replay.simulation import Arrivals, simulate, simulate_preemptive
+from queue_replay.traces import CASES, HELD_OUT, trace_rows, workloads_of
 
 
 def queue_on_one_gpu(seed: int, *, together: bool) -> Arrivals:

@@ -9,7 +9,7 @@ const LABELS = {
   gpus: "Devices", nodes: "Nodes", network: "Network", device: "Device", batch_size: "Batch per device",
   global_batch_size: "Global batch", seq_len: "Sequence length", image_size: "Image size", dataset: "Dataset",
   sizes: "Sizes", tp: "Tensor parallel", pp: "Pipeline parallel", cp: "Context parallel", ep: "Expert parallel",
-  zero: "ZeRO stage", grad_accum: "Micro batches", virtual_pp: "Virtual pipeline", cpus: "CPU cores", lora_rank: "LoRA rank",
+  zero_stage: "ZeRO stage", num_microbatches: "Micro batches", vpp: "Virtual pipeline", cpus: "CPU cores", lora_rank: "LoRA rank",
   lora_targets: "LoRA targets", mean_seq_len: "Mean sequence length",
 };
 

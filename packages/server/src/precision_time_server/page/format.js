@@ -70,7 +70,7 @@ export function money(usd) {
   return usd > 0 && usd < 0.005 ? "under $0.01" : `$${usd.toLocaleString("en-US", { maximumFractionDigits: places, minimumFractionDigits: places })}`;
 }
 
-/** `gpus` -> `gpus`, `grad_accum` -> `grad accum`; units in a name are left out. */
+/** `gpus` -> `gpus`, `num_microbatches` -> `grad accum`; units in a name are left out. */
 export const words = (name) => name.replace(/_(s|bytes|j|usd)$/, "").replaceAll("_", " ");
 
 /** A probability: what is not certain is never said to be. */

@@ -116,7 +116,7 @@ export function planOf(state, fields, prediction) {
   };
 }
 
-/** `--zero 1 --grad-accum 4 --no-uneven` as texts of the form's fields; words of no field are left out. */
+/** `--zero-stage 1 --num-microbatches 4 --no-uneven` as texts of the form's fields; words of no field are left out. */
 export function layoutOf(words, fields) {
   const found = {};
   const parts = words.split(/\s+/).filter(Boolean);

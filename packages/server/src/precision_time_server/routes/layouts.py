@@ -57,7 +57,7 @@ _ANSWER = dictionary(
         _SCHEMA,
         llama={
             "model": "llama3-8b", "device": "H100-SXM5-80GB", "gpus": 16, "global_batch_size": 64,
-            "fix": ["zero=1", "schedule=1f1b"], "top": 3,
+            "fix": ["zero_stage=1", "schedule=1f1b"], "top": 3,
         },
     ),
 )  # fmt: skip

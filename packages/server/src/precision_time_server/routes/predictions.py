@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -164,6 +165,7 @@ def jobs_of(given: Mapping[str, Any], service: Service) -> list[dict[str, Any]]:
 
 
 async def _asked(job: Mapping[str, Any], service: Service) -> Request | PrecisionTimeError:
+    await asyncio.sleep(0)  # other calls come between the jobs of this one
     try:
         return await request_of(job, service)
     except PrecisionTimeError as error:

@@ -104,7 +104,7 @@ def check_model(name: str, sizes: Mapping[str, float]) -> None:
 
 
 def _check_torchvision(name: str, sizes: Mapping[str, float]) -> None:
-    from precision_time.workload.capture.timm_models import import_torchvision
+    from precision_time.capture.timm_models import import_torchvision
 
     models = import_torchvision().models
     known = [TORCHVISION + each for each in models.list_models(module=models)]
@@ -119,7 +119,7 @@ def _check_torchvision(name: str, sizes: Mapping[str, float]) -> None:
 
 
 def _check_timm(name: str) -> None:
-    from precision_time.workload.capture.timm_models import import_timm
+    from precision_time.capture.timm_models import import_timm
 
     timm = import_timm()
     if not timm.is_model(name):

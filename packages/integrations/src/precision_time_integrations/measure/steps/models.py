@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from precision_time.capture.huggingface import import_transformers
+from precision_time.capture.sources import split_inputs
+from precision_time.capture.timm_models import import_timm, import_torchvision
 from precision_time.errors import CaptureError, ConfigError
-from precision_time.workload.capture.huggingface import import_transformers
-from precision_time.workload.capture.sources import split_inputs
-from precision_time.workload.capture.timm_models import import_timm, import_torchvision
 
 from ..trial import ModelSpec
 from .catalog import TORCHVISION

@@ -200,7 +200,7 @@ def _spec(name: str) -> ModelSpec:
     """A model that no plan names: Hugging Face's where it has an owner, else timm's."""
     if "/" not in name:
         return ModelSpec(name=name, library="timm")
-    from precision_time.workload.capture.huggingface import config_of
+    from precision_time.capture.huggingface import config_of
 
     config = config_of(name)
     head = (getattr(config, "architectures", None) or ["AutoModel"])[0]

@@ -1,0 +1,59 @@
+"""Build the shipped corpus from a folder of raw measurement CSVs.
+
+Usage: python data/build_corpus.py ../shared/measurements [--output src/.../corpus.sqlite]
+
+The same folder gives the same rows in the same order. Also writes docs/reference/corpus.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from corpus_summary import corpus_summary
+from precision_time.corpus.importer import read_measurements, with_repeats
+from precision_time.corpus.measurement import Measurement, Rejected
+from precision_time.corpus.store import write_store
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "tools"))
+
+from pages import write_page  # noqa: E402
+
+CORPUS = ROOT / "src" / "precision_time" / "corpus" / "data" / "corpus.sqlite"
+DOCUMENT = ROOT / "docs" / "reference" / "corpus.md"
+
+
+def main() -> None:
+    """Read every measurement CSV of the folder and write the store and its summary."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("folder", type=Path, help="folder of raw CSVs, such as ../shared/measurements")
+    parser.add_argument("--output", type=Path, default=CORPUS)
+    parser.add_argument("--document", type=Path, default=DOCUMENT)
+    arguments = parser.parse_args()
+    measurements: list[Measurement] = []
+    rejected: list[Rejected] = []
+    for path in sorted(arguments.folder.glob("*.csv")):
+        if not _holds_measurements(path):
+            continue
+        for row in read_measurements(path, curated=True):
+            if isinstance(row, Measurement):
+                measurements.append(row)
+            else:
+                rejected.append(row)
+    measurements = with_repeats(measurements)
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    write_store(arguments.output, measurements, rejected=rejected)
+    write_page(arguments.document, corpus_summary(measurements, rejected))
+
+
+def _holds_measurements(path: Path) -> bool:
+    """Catalogues (prices, collectives, device facts) lie in the same folder."""
+    with path.open(encoding="utf-8-sig") as file:
+        header = file.readline().strip().split(",")
+    return {"model", "device", "devices", "precision", "step_time_s"} <= set(header)
+
+
+if __name__ == "__main__":
+    main()

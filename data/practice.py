@@ -1,0 +1,346 @@
+"""Counts what the rows of the shipped corpus say of practice: `python data/practice.py`.
+
+Writes src/precision_time/request/data/practice/counted.toml again and prints how often the true stack of a
+row is among the alternatives of its bare question. Publishers vote, not rows: in every class of questions
+(family, method, kind of device, scale) a family of sources (corpus/data/publishers.toml) has one vote, which
+its rows share. With `--check` nothing is written and a difference is an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from precision_time.corpus.jobs import UnsupportedRow, row_workload
+from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.protocols import publisher
+from precision_time.corpus.store import load_corpus
+from precision_time.cost.stacks import kind_of_stack
+from precision_time.errors import PrecisionTimeError
+from precision_time.hardware.catalog import get_device
+from precision_time.hardware.device import Device
+from precision_time.request import practice as data
+from precision_time.request.votes import STACK, Votes, counted_votes, recipe_votes
+from precision_time.workload.workload import Workload
+
+COUNTED = Path(__file__).parents[1] / "src/precision_time/request/data/practice/counted.toml"
+_HEAD = """# What the rows of the shipped corpus say of practice. Written by data/practice.py; do not edit.
+#
+# votes: of publishers, each with one in every class that its rows are in; publishers: how many share it.
+# year: mean of the software of the rows.
+"""
+_LEAST_VOTES = 0.02
+_AGES = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
+"""Years after the device to which the age of software is rounded."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """A measured row as a question and what its publisher did."""
+
+    publisher: str
+    family: str
+    method: str
+    device: Device
+    kind: str
+    scale: str
+    room: str
+    measured: Measurement
+
+
+@cache
+def _workload(model: str, task: str) -> Workload | None:
+    stated: dict[str, Any] = {
+        "model": model,
+        "seq_len": None,
+        "sizes": {},
+        "task": task,
+        "dataset": "",
+        "optimizer": "",
+    }
+    try:
+        return row_workload(stated)
+    except UnsupportedRow:
+        return None
+
+
+def rows_of(measured: Iterable[Measurement]) -> list[Row]:
+    """The rows whose model and device are known, as questions."""
+    found = []
+    for item in measured:
+        workload = _workload(item.model, item.task)
+        try:
+            device = get_device(item.device)
+        except PrecisionTimeError:
+            continue
+        if workload is None or item.layout is None:
+            continue
+        adapter = workload.adapter
+        method = (
+            ("qlora" if adapter.startswith("q") else "lora") if adapter else data.method_in_words(item.task)
+        )
+        found.append(
+            Row(
+                publisher=publisher(item),
+                family=data.family_of(workload.family),
+                method=method,
+                device=device,
+                kind=data.kind_of_device(device),
+                scale=data.scale_of(item.num_devices, item.num_nodes),
+                room=data.room_of(workload, device),
+                measured=item,
+            )
+        )
+    return found
+
+
+def _age(row: Row) -> dict[str, Any]:
+    after = row.measured.stack.framework_year - row.device.release_year
+    return {"years_after_device": min(_AGES, key=lambda age: abs(age - after))}
+
+
+def _input(row: Row) -> dict[str, Any]:
+    stack = row.measured.stack
+    return {"real_input": True, "loader": stack.loader} if stack.loader else {"real_input": False}
+
+
+POINTS: Mapping[str, tuple[tuple[str, ...], Callable[[Row], Mapping[str, Any] | None]]] = {
+    "software": (("kind",), _age),
+    "precision": (("family", "kind"), lambda row: {"precision": row.measured.precision}),
+    "sharding": (
+        ("method", "scale", "room"),
+        lambda row: (
+            {"zero_stage": row.measured.layout.zero_stage}
+            if row.measured.layout is not None and row.measured.layout.data_ranks > 1
+            else None
+        ),
+    ),
+    "recompute": (
+        ("family", "method", "room"),
+        lambda row: (
+            {"checkpointing": row.measured.layout.checkpointing.value} if row.measured.layout else None
+        ),
+    ),
+    "compiler": (("family",), lambda row: {"compiler": row.measured.stack.compiler}),
+    "memory_format": (("family",), lambda row: {"channels_last": row.measured.stack.channels_last}),
+    "input": (("family",), _input),
+}
+"""By point: the classes in which it is counted for each stack, and what a row says of it."""
+
+
+def _votes(
+    rows: Sequence[Row], key: Callable[[Row], tuple[Any, ...]], says: Callable[[Row], str | None]
+) -> dict[tuple[Any, ...], dict[str, dict[str, float]]]:
+    """By class and by what is said: the share that each publisher's rows give it."""
+    counts: dict[tuple[Any, ...], dict[str, dict[str, int]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(int))
+    )
+    for row in rows:
+        if (said := says(row)) is not None:
+            counts[key(row)][row.publisher][said] += 1
+    found: dict[tuple[Any, ...], dict[str, dict[str, float]]] = {}
+    for cell, publishers in counts.items():
+        found[cell] = defaultdict(dict)
+        for name, said_counts in publishers.items():
+            total = sum(said_counts.values())
+            for said, count in said_counts.items():
+                found[cell][said][name] = count / total
+    return found
+
+
+def _stack(row: Row) -> str:
+    return row.measured.stack.profile
+
+
+def _cell(row: Row) -> tuple[str, ...]:
+    return row.family, row.method, row.kind, row.scale
+
+
+def _of_stack(names: Sequence[str], row: Row) -> tuple[str, ...]:
+    return _stack(row), *(getattr(row, name) for name in names)
+
+
+def _as_text(says: Callable[[Row], Mapping[str, Any] | None], row: Row) -> str | None:
+    fields = says(row)
+    return None if fields is None else json.dumps(fields, sort_keys=True)
+
+
+def tables_of(rows: Sequence[Row]) -> dict[str, Any]:
+    """The tables of counted.toml."""
+    years: dict[tuple[str, ...], list[float]] = defaultdict(list)
+    for row in rows:
+        years[(*_cell(row), _stack(row))].append(row.measured.stack.framework_year)
+    stacks = []
+    for classes, said in _votes(rows, _cell, _stack).items():
+        for name, shares in said.items():
+            mean = years[(*classes, name)]
+            stacks.append([*classes, name, round(sum(mean) / len(mean), 1), _sum(shares), len(shares)])
+    tables: dict[str, Any] = {
+        "stack": {
+            "columns": ["family", "method", "kind", "scale", "stack", "year", "votes", "publishers"],
+            "rows": sorted(row for row in stacks if row[-2] >= _LEAST_VOTES),
+        }
+    }
+    for point, (names, says) in POINTS.items():
+        counted = _votes(rows, partial(_of_stack, names), partial(_as_text, says))
+        tables[point] = {
+            "columns": ["stack", *names, "fields", "votes", "publishers"],
+            "rows": sorted(
+                (
+                    [*key, json.loads(said), _sum(shares), len(shares)]
+                    for key, fields in counted.items()
+                    for said, shares in fields.items()
+                    if sum(shares.values()) >= _LEAST_VOTES
+                ),
+                key=repr,
+            ),
+        }
+    return tables
+
+
+def _sum(shares: Mapping[str, float]) -> float:
+    return round(sum(shares.values()), 3)
+
+
+def text_of(tables: Mapping[str, Any]) -> str:
+    """The tables as TOML."""
+    parts = [_HEAD]
+    for point, table in tables.items():
+        parts.append(f"[{point}]\ncolumns = {_value(table['columns'])}\nrows = [")
+        parts += [f"  {_value(row)}," for row in table["rows"]]
+        parts.append("]\n")
+    return "\n".join(parts)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{name} = {_value(item)}" for name, item in value.items()) + " }"
+    return json.dumps(value)
+
+
+def votes_of(tables: Mapping[str, Any]) -> Votes:
+    """Counted votes as `practice` takes them, with those of the recipes."""
+    stacks, settings = [], defaultdict(list)
+    for point, vote in [*counted_votes(tables), *recipe_votes()]:
+        if point == STACK:
+            stacks.append(vote)
+        else:
+            settings[point, vote.stack].append(vote)
+    return Votes(stacks=tuple(stacks), settings={key: tuple(votes) for key, votes in settings.items()})
+
+
+def question_of(row: Row, *, year: float | None = None) -> data.Question:
+    """The bare question of a row."""
+    return data.Question(
+        family=row.family,
+        method=row.method,
+        device=row.device,
+        kind=row.kind,
+        scale=row.scale,
+        room=row.room,
+        num_devices=row.measured.num_devices,
+        year=year,
+        given=frozenset({"precision", "batch_size", "seq_len"}),
+    )
+
+
+def coverage(
+    rows: Sequence[Row], votes: Votes, *, known_year: bool = False
+) -> list[tuple[Row, float, float]]:
+    """Of each row the weight of its true stack, and of the stacks of its kind, among the alternatives."""
+    remembered: dict[Any, Mapping[str, float]] = {}
+    found = []
+    for row in rows:
+        year = round(row.measured.stack.framework_year) if known_year else None
+        key = (row.family, row.method, row.device.name, row.scale, row.room, year)
+        if key not in remembered:
+            given = data.stack_alternatives(question_of(row, year=year), votes.stacks)
+            remembered[key] = {str(each.fields[STACK]): each.weight for each in given}
+        weights, true = remembered[key], row.measured.stack.profile
+        kind = sum(weight for name, weight in weights.items() if kind_of_stack(name) == kind_of_stack(true))
+        found.append((row, weights.get(true, 0.0), kind))
+    return found
+
+
+def held_out(rows: Sequence[Row], *, known_year: bool = False) -> list[tuple[Row, float, float]]:
+    """The same with the votes of everybody but the row's publisher."""
+    found = []
+    for name in sorted({row.publisher for row in rows}):
+        others = [row for row in rows if row.publisher != name]
+        own = [row for row in rows if row.publisher == name]
+        found += coverage(own, votes_of(tables_of(others)), known_year=known_year)
+    return found
+
+
+def summary(
+    found: Sequence[tuple[Row, float, float]], of: Callable[[Row], str]
+) -> dict[str, tuple[float, ...]]:
+    """By group: share of rows whose stack, or one of its kind, is an alternative; their mean weight; rows.
+
+    Publishers count alike in every group.
+    """
+    cells: dict[str, dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
+    for row, exact, kind in found:
+        cells[of(row)][row.publisher].append((exact, kind))
+    result = {}
+    for group, publishers in sorted(cells.items()):
+        means = []
+        for pairs in publishers.values():
+            count = len(pairs)
+            means.append(
+                (
+                    sum(exact > 0.0 for exact, _ in pairs) / count,
+                    sum(kind > 0.0 for _, kind in pairs) / count,
+                    sum(exact for exact, _ in pairs) / count,
+                    sum(kind for _, kind in pairs) / count,
+                )
+            )
+        result[group] = (
+            *(sum(each) / len(means) for each in zip(*means, strict=True)),
+            sum(map(len, publishers.values())),
+        )
+    return result
+
+
+def _print(title: str, found: Sequence[tuple[Row, float, float]]) -> None:
+    print(f"\n{title}: true stack among the alternatives, or one of its kind; mean weight of each; rows")
+    groups: tuple[Callable[[Row], str], ...] = (
+        lambda row: "all",
+        lambda row: row.family,
+        lambda row: row.kind,
+    )
+    for of in groups:
+        for group, (exact, kind, weight, kind_weight, count) in summary(found, of).items():
+            print(f"  {group:16s} {exact:5.1%} {kind:6.1%} {weight:7.2f} {kind_weight:5.2f} {count:7.0f}")
+
+
+def main() -> None:
+    """Count, write and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where the file differs")
+    parser.add_argument("--held-out", action="store_true", help="also without the votes of a row's publisher")
+    options = parser.parse_args()
+    rows = rows_of(item for item in load_corpus() if item.usable)
+    tables = tables_of(rows)
+    text = text_of(tables)
+    if options.check:
+        if COUNTED.read_text(encoding="utf-8") != text:
+            raise SystemExit("counted.toml is not up to date. To fix: python data/practice.py")
+    else:
+        COUNTED.write_text(text, encoding="utf-8")
+    _print("With all votes", coverage(rows, votes_of(tables)))
+    if options.held_out:
+        _print("Without the votes of its publisher", held_out(rows))
+        _print("The same, year known", held_out(rows, known_year=True))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,292 @@
+"""Cross-validate questions, not rows: `python questions.py [--rows N]`.
+
+People say model, device, count, precision and batch; a row of the corpus says everything. Here rows are
+asked at four levels of saying, by predictors that have not seen them (the folds of the accuracy page), and
+with the practice of everybody but the row's publisher (`data/practice.py`). Written:
+docs/reference/questions.md, and src/precision_time/predict/data/questions.toml, which `--why` quotes.
+
+Constants of the formulas are those that ship: they have seen all rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import practice as votes
+from precision_time.arrays import Floats, Indices
+from precision_time.corpus.jobs import request_of
+from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.protocols import PROTOCOLS, publisher, source_name
+from precision_time.corpus.store import load_corpus
+from precision_time.cost.job import Job
+from precision_time.errors import PrecisionTimeError
+from precision_time.executor import process_map
+from precision_time.io import write_atomically
+from precision_time.learn.artifact import shipped_predictor
+from precision_time.learn.boosting import DEFAULT_SETTINGS
+from precision_time.learn.measured import fit_predictor, measured_table
+from precision_time.learn.table import job_table
+from precision_time.learn.training import HELD_OUT, row_weights
+from precision_time.predict.scenarios import mixture, scenarios_of
+from precision_time.render.table import columns_of, markdown_lines
+from precision_time.request.request import Request
+from precision_time.request.schema import LayoutOptions
+from precision_time.request.votes import Votes
+from repository import write_page
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = ROOT / "docs" / "reference" / "questions.md"
+MEASURED = ROOT / "src" / "precision_time" / "predict" / "data" / "questions.toml"
+ROWS = 12
+"""Of every source."""
+FOLDS = 5
+COVERAGE = 0.9
+MODEL = (
+    "model",
+    "sizes",
+    "task",
+    "device",
+    "gpus",
+    "nodes",
+    "precision",
+    "seq_len",
+    "image_size",
+    "optimizer",
+)
+SOFTWARE = ("framework", "software")
+LAYOUT = (*LayoutOptions.model_fields, "batch_size", "intra_node", "inter_node", "node_type")
+LEVELS: Mapping[str, str] = {
+    "bare": "model, sizes, device, count, nodes, precision, batch, length",
+    "software": "and framework with its version or year",
+    "layout": "and layout and links",
+    "everything": "all that the row states",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """A row asked at one level: its scenarios are a slice of the jobs."""
+
+    row: Measurement
+    level: str
+    weights: Floats
+    first: int
+
+
+def question(row: Measurement, level: str) -> Request:
+    """What somebody who says so much would ask."""
+    given = request_of(row).given()
+    if level == "everything":
+        return Request.of(given)
+    names = [*MODEL, *(SOFTWARE if level != "bare" else ()), *(LAYOUT if level == "layout" else ())]
+    fields = {name: given[name] for name in names if given.get(name) is not None}
+    if level != "layout":
+        fields["global_batch_size"] = row.global_batch_size
+    return Request.of({**fields, "precision": row.precision})
+
+
+def drawn(rows: Sequence[Measurement], count: int) -> list[Measurement]:
+    """So many rows of every source, those of one publisher together."""
+    by_source: defaultdict[str, list[Measurement]] = defaultdict(list)
+    for row in rows:
+        if row.layout is not None and row.global_batch_size:
+            by_source[source_name(row)].append(row)
+    draw = np.random.default_rng(0)
+    found = [
+        members[index]
+        for _, members in sorted(by_source.items())
+        for index in draw.permutation(len(members))[:count]
+    ]
+    return sorted(found, key=publisher)
+
+
+def asked_of(
+    rows: Sequence[Measurement], chosen: Sequence[Measurement]
+) -> tuple[list[Asked], list[Job], int]:
+    """The questions of rows with their scenarios, the jobs of these, and how many questions were refused."""
+    voters = votes.rows_of(rows)
+    asked: list[Asked] = []
+    jobs: list[Job] = []
+    refused, others, last = 0, Votes(stacks=(), settings={}), ""
+    for number, row in enumerate(chosen):
+        if publisher(row) != last:
+            last = publisher(row)
+            others = votes.votes_of(votes.tables_of([each for each in voters if each.publisher != last]))
+            print(f"{number} of {len(chosen)} rows, {len(jobs):,} jobs", file=sys.stderr, flush=True)
+        for level in LEVELS:
+            try:
+                request = question(row, level)
+                found = scenarios_of(request, request.resolve(named_only=True), votes=others)
+            except PrecisionTimeError:
+                refused += 1
+                continue
+            weights = np.array([each.weight for each in found])
+            asked.append(Asked(row=row, level=level, weights=weights, first=len(jobs)))
+            jobs += [each.job for each in found]
+    return asked, jobs, refused
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answered:
+    """Questions of one level and protocol, shape (n,) each."""
+
+    sources: Sequence[str]
+    measured_s: Floats
+    alone_s: Floats
+    """Of the row's own job."""
+    alone_low_s: Floats
+    alone_high_s: Floats
+    central_s: Floats
+    low_s: Floats
+    high_s: Floats
+
+    def scores(self) -> tuple[float, ...]:
+        """Of one job, then of the mixture: error, coverage and half width [%]."""
+        return (
+            *self._scores(self.alone_s, self.alone_low_s, self.alone_high_s),
+            *self._scores(self.central_s, self.low_s, self.high_s),
+        )
+
+    def _scores(self, central_s: Floats, low_s: Floats, high_s: Floats) -> tuple[float, float, float]:
+        errors = np.abs(central_s / self.measured_s - 1.0)
+        inside = (low_s <= self.measured_s) & (self.measured_s <= high_s)
+        width = (high_s / low_s - 1.0) / (high_s / low_s + 1.0)
+        return 100.0 * self._mean(errors), 100.0 * self._mean(inside), 100.0 * float(np.median(width))
+
+    def _mean(self, values: Any) -> float:
+        names = np.array(self.sources)
+        return float(np.mean([values[names == name].mean() for name in sorted(set(self.sources))]))
+
+
+def answered(
+    asked: Sequence[Asked], step_s: Floats, low: Floats, high: Floats, *, spread: float | None
+) -> dict[str, Answered]:
+    """The answers by level, from the times of all jobs and the factors of their intervals."""
+    found = {}
+    for level in LEVELS:
+        some = [each for each in asked if each.level == level and not np.isnan(step_s[each.first])]
+        width = max(len(each.weights) for each in some)
+        weights = np.zeros((len(some), width))
+        place = np.array([[each.first] * width for each in some], dtype=np.intp)
+        for number, each in enumerate(some):
+            weights[number, : len(each.weights)] = each.weights
+            place[number, : len(each.weights)] = each.first + np.arange(len(each.weights))
+        times = step_s[place]
+        mixed = mixture(
+            times, times * low[place], times * high[place], weights, np.full(len(some), COVERAGE),
+            spread=spread,
+        )  # fmt: skip
+        found[level] = Answered(
+            sources=[source_name(each.row) for each in some],
+            measured_s=np.array([each.row.step_time_s for each in some]),
+            alone_s=times[:, 0],
+            alone_low_s=(times * low[place])[:, 0],
+            alone_high_s=(times * high[place])[:, 0],
+            central_s=mixed[0],
+            low_s=mixed[1],
+            high_s=mixed[2],
+        )
+    return found
+
+
+def predicted(
+    rows: Sequence[Measurement], asked: Sequence[Asked], jobs: Sequence[Job]
+) -> Iterator[tuple[str, Floats, Floats, Floats]]:
+    """By protocol: times of all jobs by predictors without their rows, and the factors of their intervals."""
+    with process_map(None) as over:
+        table = measured_table(rows, over=over)
+    weights, priced = row_weights(table), job_table(jobs)
+    ids = np.repeat([each.row.row_id for each in asked], [len(each.weights) for each in asked])
+    intervals = shipped_predictor().intervals
+    assert intervals is not None
+    for protocol in HELD_OUT:
+        print(f"held out by {protocol}", file=sys.stderr, flush=True)
+        step_s, low, high = np.full((3, len(jobs)), np.nan)
+        for fold in PROTOCOLS[protocol].split(table.measurements, 0, FOLDS, table.jobs.twins()):
+            tested = [table.measurements[index].row_id for index in fold.test]
+            chosen: Indices = np.flatnonzero(np.isin(ids, tested))
+            if not len(chosen):
+                continue
+            fitted = fit_predictor(table, fold.train, weights, DEFAULT_SETTINGS["step"])
+            part = priced.take(chosen).select(fitted.names)
+            times = fitted.times(part)
+            step_s[chosen] = times.step_time_s
+            low[chosen], high[chosen] = intervals.factors(part.features, times.distance, COVERAGE)
+        yield protocol, step_s, low, high
+
+
+def main() -> None:
+    """Ask, predict, score, write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=ROWS, help="rows of every source")
+    parser.add_argument(
+        "--spread", type=float, action="append", help="print the scores with another one; write nothing"
+    )
+    options = parser.parse_args()
+    rows = [row for row in load_corpus() if row.usable]
+    asked, jobs, refused = asked_of(rows, drawn(rows, options.rows))
+    found = list(predicted(rows, asked, jobs))
+    for spread in options.spread or ():
+        for protocol, *times in found:
+            for level, each in answered(asked, *times, spread=spread).items():
+                print(spread, protocol, level, *(f"{value:.0f}" for value in each.scores()))
+    if options.spread:
+        return
+    table = [
+        (level, PROTOCOLS[protocol].title, len(each.measured_s), *each.scores())
+        for protocol, *times in found
+        for level, each in answered(asked, *times, spread=None).items()
+    ]
+    table.sort(key=lambda row: [*LEVELS].index(str(row[0])))
+    _write(table, refused, options.rows)
+
+
+def _write(table: Sequence[tuple[Any, ...]], refused: int, rows: int) -> None:
+    by_level = {
+        level: np.array([row[3:] for row in table if row[0] == level]).mean(axis=0) for level in LEVELS
+    }
+    lines = [
+        "# What questions were answered with, by how much they say: written by",
+        "# packages/papers/studies/questions.py.",
+        "",
+    ]
+    for level, (_, _, _, error, coverage, width) in by_level.items():
+        lines += [
+            f"[{level}]", f'says = "{LEVELS[level]}"', f"error_percent = {error:.1f}",
+            f"coverage_percent = {coverage:.1f}", f"half_width_percent = {width:.0f}", "",
+        ]  # fmt: skip
+    write_atomically(MEASURED, "\n".join(lines))
+    columns = columns_of(
+        "says | held out | >rows | >one job: error % | >coverage % | >half width % | >answer: error % | "
+        ">coverage % | >half width %"
+    )
+    cells = [
+        [level, title, str(n), *(f"{value:.1f}" for value in scores)] for level, title, n, *scores in table
+    ]
+    head = f"""# Questions as people ask them
+
+Rows of the corpus ({rows} of every source at most) asked at four levels of saying and answered by
+predictors that have not seen them; practice without the votes of the row's publisher. Errors and coverage of
+the 90 % interval are means over sources; the half width, (high - low) / (high + low), is the median.
+{refused} questions were refused.
+
+"One job" is the job with the usual choices alone; "answer" is what `predict` says: the median and the
+interval over the ways in which people fill in what was left open.
+
+"""
+    said = "".join(f"- **{level}**: {text}\n" for level, text in LEVELS.items())
+    write_page(PAGE, head + said + "\n" + "\n".join(markdown_lines(columns, cells)) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,13 @@
+"""The repository that the studies are kept in: its folder, and how a generated page is written."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.append(str(ROOT / "tools"))
+
+from pages import write_page  # noqa: E402
+
+__all__ = ["ROOT", "write_page"]
