@@ -417,7 +417,14 @@ def loaded_command(name: str, found: Command | _Tree, *, every_option: bool = Fa
 
 @data
 def _command(place: Command, *, every_option: bool) -> Any:
-    module = import_module(place.module)
+    try:
+        module = import_module(place.module)
+    except ImportError as error:
+        if isinstance(error, PrecisionTimeError):
+            raise
+        raise ConfigError(
+            f"{place.path} cannot be loaded: {place.module}: {error}. To fix: install again what brings it."
+        ) from error
     found = getattr(module, place.attribute)
     if every_option and hasattr(found, "with_every_option"):
         found = found.with_every_option()
