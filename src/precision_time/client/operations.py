@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 from urllib.parse import quote
 
-from ..errors import ConfigError, PrecisionTimeError, ServerError, required_module, shown
+from ..errors import ConfigError, PrecisionTimeError, ServerError, shown
 from ..plain import from_plain
 from ..planning.decision.result import Plan
 from ..planning.layouts.result import LayoutSearch
@@ -23,6 +23,7 @@ from ..predict.prediction import Prediction, Skipped
 from ..predict.predictions import Predictions, plain_fields
 from ..predict.what_matters import Alternative
 from ..records import dataclass
+from ..request.captured import captured
 from ..request.request import Request
 from ..workload.graph import OpGraph, graph_to_json
 from ..workload.hf_config import is_config_source, read_config
@@ -202,11 +203,11 @@ class Operations:
 
         Args:
             model: A config.json (its path, its content, a mapping), which is sent as it is; or whatever
-                `capture_model` takes (a module, "net.py:function", an .onnx or .pt2 file), which is captured
+                `predict_time` takes (a module, "net.py:function", an .onnx or .pt2 file), which is captured
                 here, by the extra `capture`, and sent as a graph; or a graph.
             kind: Of the content; "graph" also captures a configuration here, whose `model_type` no table has.
             label: What answers call it; None for its own name.
-            **options: Of `capture_model`, such as `example_inputs` or `trust`.
+            **options: Fields of a request, such as `example_inputs` or `trust`.
 
         Raises:
             ConfigError: If it is not said what the content is.
@@ -439,14 +440,15 @@ def graph_document(graph: OpGraph) -> dict[str, Any]:
 def capture(model: Any, options: Mapping[str, Any]) -> OpGraph:
     """The graph of a model that is captured in this process, once.
 
+    Args:
+        model: As `predict_time` takes it.
+        options: Fields of a request that say how: example_inputs, inputs, forward, loss, trust, sizes ...
+
     Raises:
         MissingExtraError: If torch is not installed.
         CaptureError: If the model cannot be captured.
     """
-    required_module("torch", package="torch", extra="capture", purpose="capture models")
-    from ..capture.remembered import capture_remembered
-
-    return capture_remembered(model, **options)
+    return captured(model, Request.of({**options, "model": model}))
 
 
 def _content(path: Path) -> bytes:
