@@ -17,7 +17,7 @@ from precision_time.planning.run.schema import RunOptions
 from precision_time.request.json_schema import job_file_schema
 from precision_time.request.schema import ALIASES
 from precision_time.request.sweep import RUN
-from precision_time.request.validation import Fields
+from precision_time.request.validation import REQUIRED, Fields
 
 from .jobs import REFUSED
 
@@ -84,6 +84,9 @@ def arguments_part(kind: type[Fields]) -> dict[str, Any]:
     """The fields of what a call may say, as properties of another schema."""
     of_file = job_file_schema(run=kind.model_fields, queue={})["$defs"][JOB]["properties"]
     found: dict[str, Any] = of_file[RUN]["properties"]
+    for name, field in kind.model_fields.items():
+        if name in found and field.default not in (None, REQUIRED):
+            found[name]["default"] = field.default
     return found
 
 

@@ -115,8 +115,9 @@ def _batch_fields(config: Mapping[str, Any], replicas: int) -> dict[str, Any]:
         ConfigError: If they are not positive whole numbers, or do not multiply.
     """
     keys = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-    total, micro, accum = (config.get(key) for key in keys)
-    for key, value in zip(keys, (total, micro, accum), strict=True):
+    given: list[Any] = [config.get(key) for key in keys]
+    total, micro, accum = given
+    for key, value in zip(keys, given, strict=True):
         if value is not None and (type(value) is not int or value < 1):
             raise ConfigError(f"{key}={shown(value)} must be a whole number above 0. To fix: correct it.")
     if total is not None and micro is None:
