@@ -35,8 +35,7 @@ demo: $(VENV)/.core ## Install the core alone and predict real training jobs at 
 	@$(ENVIRONMENT) $(BIN)/python tools/demo.py
 
 test: $(VENV)/.dev ## Install everything the tests use; lint, types, the wheel, tests (documentation included)
-	$(MAKE) --no-print-directory -j 2 --output-sync lint types wheel
-	$(MAKE) --no-print-directory unit
+	$(ENVIRONMENT) $(BIN)/python tools/unit.py --beside lint types wheel
 
 lint: $(VENV)/.dev ## Style and formatting
 	$(BIN)/ruff check .
@@ -55,8 +54,9 @@ wheel: $(VENV)/.dev ## Install the wheels, the core alone with the lowest and th
 unit: $(VENV)/.dev ## The tests alone, in parts, two at a time (PARTS="server papers": only those)
 	$(ENVIRONMENT) $(BIN)/python tools/unit.py $(PARTS)
 
-nightly: $(VENV)/.dev ## Every test, also what `make test` draws samples of or leaves out
-	PRECISION_TIME_NIGHTLY=1 $(ENVIRONMENT) $(BIN)/python tools/unit.py
+nightly: $(VENV)/.dev ## Every test, also what `make test` draws samples of or leaves out; the branches that they take
+	rm -rf build/branches && mkdir -p build/branches
+	PRECISION_TIME_NIGHTLY=1 $(ENVIRONMENT) $(BIN)/python tools/unit.py --branches build/branches
 
 docs: $(VENV)/.dev ## Fill the generated blocks of README.md and docs/, draw the pictures
 	$(ENVIRONMENT) $(BIN)/python tools/update_docs.py

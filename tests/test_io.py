@@ -196,7 +196,7 @@ OPEN_THEMSELVES = {
     },
     "made by this package in a place of its own": {
         "precision_time/array_file.py", "precision_time/client/operations.py", "precision_time/io.py",
-        "precision_time/predict/streaming.py", "precision_time/testing/stores.py",
+        "precision_time/predict/sweep.py", "precision_time/testing/stores.py",
         "precision_time/capture/sources.py", "precision_time_integrations/measure/store.py",
         "precision_time_integrations/online/offer.py", "precision_time_integrations/slurm/submissions.py",
         

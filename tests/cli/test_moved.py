@@ -11,6 +11,7 @@ import pytest
 
 from precision_time.cli import main as root
 from precision_time.cli.main import command_paths, every_command
+from precision_time.request.schema import MOVED as MOVED_FIELDS
 
 MOVED = tomllib.loads(Path(root.__file__).with_name("data").joinpath("moved.toml").read_text("utf-8"))
 
@@ -148,3 +149,23 @@ def test_the_page_of_upgrades_has_every_row() -> None:
     rows = [f"| `{old}` | `{new}` |" for old, new in MOVED["commands"].items()]
     rows += [f"| `{path}` | `{old}` | `{new}` |" for path, old, new in OPTIONS]
     assert [row for row in rows if row not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("--grad-accum 2", "--num-microbatches 2"),
+        ("--checkpointing full", "--recompute full"),
+        ("--set shard_size=4 --zero-stage 3", "--dp-shard 4 --zero-stage 3"),
+    ],
+)
+def test_a_field_by_its_old_name_is_one_of_a_step(cli: Callable[..., Any], old: str, new: str) -> None:
+    """It was taken for a field of a whole run."""
+    before, now = (cli(*f"predict llama3-8b -d 8xH100 -b 1 --brief {said}".split()) for said in (old, new))
+    assert (before.code, before.out) == (now.code, now.out)
+    assert "per step" in now.out
+
+
+def test_the_page_of_upgrades_has_every_field() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "upgrade.md").read_text(encoding="utf-8")
+    assert [old for old, new in MOVED_FIELDS.items() if f"| field | `{old}` | `{new}` |" not in page] == []

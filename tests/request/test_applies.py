@@ -50,7 +50,7 @@ OTHER: dict[str, Any] = {
     "tp": 4, "pp": 2, "cp": 2, "ep": 4, "etp": 2, "expert_capacity_factor": 1.25, "expert_nodes": 1,
     "expert_overlap": True, "rank_order": "dp-tp-cp-pp", "zero_stage": 2, "dp_shard": 2,
     "reshard_after_forward": False, "prefetch": 2, "offload": "optimizer",
-    "data_parallel_engine": "parameter-server", "num_microbatches": 2, "checkpointing": "full",
+    "data_parallel_engine": "parameter-server", "num_microbatches": 2, "recompute": "full", "recompute_layers": 4, "recompute_modules": "core_attn",
     "sequence_parallel": True, "cp_comm_type": "ulysses", "schedule": "gpipe", "vpp": 2,
     "stage_layers": "7,9,9,7", "uneven": True,
     "inputs": ["x:float32[2,3]"], "forward": "f", "loss": "f", "network": "100g-tcp",

@@ -395,7 +395,7 @@ def test_hyperparameters_of_tensorboard(tmp_path: Path) -> None:
     writer.close()
     (run,) = read(tmp_path / "run", "tensorboard")
     assert run.fields == {
-        "batch_size": 4, "precision": "fp16-mixed", "model": "resnet50", "checkpointing": "full", "gpus": 2,
+        "batch_size": 4, "precision": "fp16-mixed", "model": "resnet50", "recompute": "full", "gpus": 2,
     }  # fmt: skip
     steady = run.steady()
     assert steady is not None and steady.step_time_s == pytest.approx(0.5)

@@ -326,15 +326,14 @@ class OneCommand(typer.core.TyperCommand):
         }
         if all(not word.startswith("-") or word.partition("=")[0] in takes_value for word in args):
             return args
-        from .settings import as_settings, renamed_flag
+        from .settings import as_settings
 
         table: dict[str, str] = packaged_toml(__package__, "data/moved.toml")["options"].get(self.path, {})
 
         fields: dict[str, Any] = getattr(self.callback, "fields", dict)()
 
         def renamed(flag: str) -> str | None:
-            new = table.get(flag) or renamed_flag(flag, fields)
-            if new is not None:
+            if (new := table.get(flag)) is not None:
                 message(f"Note: {flag} of {self.path} is {new} now; the old name goes with the next release.")
             return new
 
@@ -360,12 +359,14 @@ def _as_given(item: Any) -> Any:
     if described is None or "process_value" in vars(item):  # older typer converts, and builds none
         return item
     process = item.process_value
-    is_text = getattr(described, "annotation", None) is str and item.nargs == 1 and not item.multiple
+    annotation = getattr(described, "annotation", None) if item.nargs == 1 else None
 
     def processed(ctx: Any, value: Any) -> Any:
-        if (value is None and not item.required) or (is_text and isinstance(value, str)):
-            return value if item.callback is None else item.callback(ctx, item, value)
-        return process(ctx, value)
+        if item.multiple and annotation == list[str] and isinstance(value, list | tuple) and value:
+            value = list(value)
+        elif not (value is None and not item.required or annotation is str and isinstance(value, str)):
+            return process(ctx, value)
+        return value if item.callback is None else item.callback(ctx, item, value)
 
     vars(item)["process_value"] = processed
     return item

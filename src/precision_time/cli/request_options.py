@@ -41,7 +41,7 @@ SHOWN = frozenset(
             "ep",
             "zero_stage",
             "num_microbatches",
-            "checkpointing",
+            "recompute",
         ),
         *("custom", "calibration"),
     }

@@ -19,9 +19,9 @@ from ..plain import from_plain
 from ..planning.decision.result import Plan
 from ..planning.layouts.result import LayoutSearch
 from ..planning.run.prediction import RunPrediction
+from ..predict.changes import Alternative
 from ..predict.prediction import Prediction, Skipped
 from ..predict.predictions import Predictions, plain_fields
-from ..predict.what_matters import Alternative
 from ..records import dataclass
 from ..request.captured import captured
 from ..request.request import Request

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ..planning.layouts.result import LayoutSearch
     from ..planning.run.prediction import RunPrediction
     from ..planning.run.schema import RunOptions
+    from ..predict.changes import Alternative
     from ..predict.prediction import Prediction
-    from ..predict.what_matters import Alternative
     from ..request.request import Request
     from ..workload.graph import OpGraph
     from .client import Client

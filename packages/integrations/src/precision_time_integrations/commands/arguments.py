@@ -39,7 +39,7 @@ _OF_FACTS: Mapping[str, str] = {
 }  # fmt: skip
 """Facts of a launcher that are fields of a request, layout options aside."""
 _TEXT = frozenset(
-    {"model", "precision", "optimizer", "dataset", "compiler", "checkpointing", "adapter", "device"}
+    {"model", "precision", "optimizer", "dataset", "compiler", "recompute", "adapter", "device"}
 )
 """Fields that hold words; the others hold numbers or switches."""
 
@@ -174,7 +174,7 @@ def _field(name: str, table: Mapping[str, Any], given: Mapping[str, str], found:
     value = str(values.get(value.lower(), value))
     for suffix in table.get("model_suffixes", {}).get(key, ()):
         value = value.removesuffix(suffix) if name == "model" else value
-    if value in _UNSTATED or (value == _TRUE and name in _TEXT and name != "checkpointing"):
+    if value in _UNSTATED or (value == _TRUE and name in _TEXT and name != "recompute"):
         return
     if name in _TEXT:
         found.fields[name] = value
@@ -341,7 +341,7 @@ def _finish(found: Arguments, given: Mapping[str, str]) -> None:
     if found.style == "torchtitan" and (mode := given.get("activation_checkpoint.mode")):
         kinds = {"none": "none", "selective": "selective", "full": "full"}
         if mode in kinds:
-            fields["checkpointing"] = kinds[mode]
+            fields["recompute"] = kinds[mode]
     strategy = str(fields.pop("strategy", ""))
     if strategy.startswith(("fsdp", "deepspeed")):
         stage = re.search(r"stage_(\d)", strategy)

@@ -63,8 +63,8 @@ def fields_of_parameters(settings: Mapping[str, Any]) -> tuple[dict[str, Any], t
             notes.append(f"optimizer {optimizer[:40]!r} is not known and was left out")
     if device := device_called(_text(found, known["device"])):
         fields["device"] = device
-    if any(_true(found.get(name)) for name in known["checkpointing"]):
-        fields["checkpointing"] = "full"
+    if any(_true(found.get(name)) for name in known["recompute"]):
+        fields["recompute"] = "full"
     return fields, tuple(notes)
 
 

@@ -180,7 +180,7 @@ def _read_sharding(found: Found, state: Any) -> None:
                 devices=devices,
                 nodes=None,
                 offload=bool(getattr(offload, "offload_params", offload)),
-                checkpointing=bool(plugin.activation_checkpointing),
+                recompute=bool(plugin.activation_checkpointing),
             )
         )
     elif kind.startswith("MULTI_"):

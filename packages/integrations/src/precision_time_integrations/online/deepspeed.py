@@ -225,10 +225,10 @@ def describe_engine(
         "zero_stage": int(engine.zero_optimization_stage()),
         "steps": total_steps,
     }
-    if isinstance(config, Mapping) and "activation_checkpointing" in config and "checkpointing" not in stated:
+    if isinstance(config, Mapping) and "activation_checkpointing" in config and "recompute" not in stated:
         reasons.append(
             "activation_checkpointing is configured, and only the model knows whether it calls it: none is "
-            "assumed unless checkpointing= says so"
+            "assumed unless recompute= says so"
         )
     given = {**fields, "optimizer": engine.optimizer, **stated}
     module = given.pop("model", None)

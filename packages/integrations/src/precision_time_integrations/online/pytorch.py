@@ -53,7 +53,7 @@ class track(Adapter, Generic[_Batch]):  # noqa: N801 - used like a function, as 
             pauses: Pauses to come, such as `{"evaluation": 500}` for every 500 steps.
             bar: Show a progress bar, where tqdm is installed.
             options: Of `Adapter`; among the fields what cannot be read off the model: precision
-                ("bf16-mixed" under autocast), checkpointing, zero ...
+                ("bf16-mixed" under autocast), recompute, zero_stage ...
         """
         super().__init__(**options)
         self.epoch = 0

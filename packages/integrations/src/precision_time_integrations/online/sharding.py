@@ -25,7 +25,7 @@ _AUTOCAST = {"bfloat16": "bf16-mixed", "bf16": "bf16-mixed", "float16": "fp16-mi
 
 
 def fsdp_fields(
-    sharding: str, *, devices: int, nodes: int | None, offload: bool = False, checkpointing: bool = False
+    sharding: str, *, devices: int, nodes: int | None, offload: bool = False, recompute: bool = False
 ) -> dict[str, Any]:
     """Of FullyShardedDataParallel.
 
@@ -34,7 +34,7 @@ def fsdp_fields(
         devices: In all.
         nodes: Hosts, where known: hybrid strategies shard within one.
         offload: Parameters live in host memory.
-        checkpointing: Activations are recomputed.
+        recompute: Activations are recomputed.
 
     Raises:
         KeyError: If there is no such strategy.
@@ -44,8 +44,8 @@ def fsdp_fields(
         fields["dp_shard"] = devices // (nodes or 1)
     if offload:
         fields["offload"] = "parameters"
-    if checkpointing:
-        fields["checkpointing"] = "full"
+    if recompute:
+        fields["recompute"] = "full"
     return fields
 
 

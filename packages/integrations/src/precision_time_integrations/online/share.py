@@ -51,7 +51,7 @@ _LAYERS = re.compile(
     r"q|k|v|o|gate|up|down|all-linear|[a-z]_proj|(gate|up|down)_proj|backbone|embeddings|encoder|layers:\d+"
 )
 """What `lora_targets` and `freeze` may name."""
-_CHECKED = frozenset({"rank_order", "stage_layers", "checkpointing"})
+_CHECKED = frozenset({"rank_order", "stage_layers", "recompute"})
 """Texts of which every word is this program's: a request with others does not resolve."""
 _OF_THE_MODEL = frozenset(
     {"model", "sizes", "task", "dataset", "image_size", "frames", "audio_seconds", "adapter", "lora_rank",

@@ -215,7 +215,7 @@ def describe_trainer(
         num_microbatches=args.gradient_accumulation_steps,
         batch_size=args.per_device_train_batch_size,
         steps=state.max_steps or None,
-        checkpointing="full" if _recomputes(args) else None,
+        recompute="full" if _recomputes(args) else None,
         compiler="inductor" if args.torch_compile else None,
         stack=_STACK,
     )

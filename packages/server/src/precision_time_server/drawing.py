@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ...cost.job import Job
-from ...parallel.schedules.contract import Work
-from ...predict.prediction import Prediction
-from .memory_timeline import MemoryTimeline, memory_of_step
-from .result import layout_name
-from .timeline import Bar, Stream, step_timeline, summed_bars
+from precision_time.cost.job import Job
+from precision_time.parallel.schedules.contract import Work
+from precision_time.planning.layouts.memory_timeline import MemoryTimeline, memory_of_step
+from precision_time.planning.layouts.result import layout_name
+from precision_time.planning.layouts.timeline import Bar, Stream, step_timeline, summed_bars
+from precision_time.predict.prediction import Prediction
 
 MOST_PASSES = 2000
 """Passes of micro batches, over all stages, that are drawn one by one; nobody sees more of them apart."""

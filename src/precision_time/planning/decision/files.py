@@ -1,25 +1,27 @@
-"""A plan as one page that needs nothing else: choices, an interactive plot of the candidates, tables."""
+"""A plan as files: one interactive page that needs nothing else, a plot of money over time, a table."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ...arrays import Ints
-from ...io import packaged
+from ...io import check_suffix, packaged, write_atomically
+from ...predict.page import doubt
 from ...render.html import page
-from .candidate import Candidate, carbon, duration, money
-from .choose import Judged
-from .page import beside, doubt, front_table
-from .what_ifs import chance
+from ...render.picture import check_picture
+from ...render.table import write_columns
+from .candidate import Candidate, carbon, chance, duration, money
+from .choose import AIMS, Judged
+from .picture import PICTURES, write_plot
+from .result import Plan, beside, front_table
 
-if TYPE_CHECKING:
-    from .result import Plan
-
+KINDS = {"html": (".html",), "plot": PICTURES, "out": (".csv", ".jsonl")}
 _MOST_POINTS = 1500
 
 
@@ -67,7 +69,7 @@ def _points(found: Judged) -> Ints:
         return every
     device, gpus = found.rows.table["device"][found.outcomes.row], found.outcomes.gpus
     keep = found.front.copy()
-    for aim in ("cheapest", "fastest", "greenest"):
+    for aim in AIMS:
         order = found.order(aim)
         keys = np.char.add(device[order].astype(str), np.char.add("/", gpus[order].astype(str)))
         keep[order[np.unique(keys, return_index=True)[1]]] = True
@@ -189,3 +191,30 @@ def _said(each: Candidate) -> dict[str, str]:
         "MFU": "" if each.mfu is None else f"{each.mfu:.0%}",
     }
     return {name: text for name, text in rows.items() if text}
+
+
+def check_paths(*, html: Path | None, plot: Path | None, out: Path | None) -> None:
+    """Refuse files that would not be written, before anything is computed.
+
+    Raises:
+        ConfigError: If a name ends in none of what its option writes.
+        MissingExtraError: If matplotlib is needed and not installed.
+    """
+    for kind, path in (("html", html), ("out", out)):
+        if path is not None:
+            check_suffix("--out", path, KINDS[kind])
+    if plot is not None:
+        check_picture(plot, kinds=PICTURES)
+
+
+def write_files(plan: Plan, *, html: Path | None, plot: Path | None, out: Path | None) -> Iterator[Path]:
+    """Write what is asked for; the names of what was written."""
+    if html is not None:
+        write_atomically(html, to_html(plan))
+        yield html
+    if plot is not None:
+        write_plot(plan, plot)
+        yield plot
+    if out is not None:
+        write_columns(plan.columns(), out)
+        yield out

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from ...cache import derived
-from ...errors import ConfigError
-from ...precision.rules import operator_names
-from ...records import dataclass
-from ...workload.blocks import runs_of
-from ...workload.graph import PRODUCT_CLASSES, OpClass, OpGraph
+from precision_time.errors import ConfigError
+from precision_time.precision.rules import operator_names
+from precision_time.workload.blocks import runs_of
+from precision_time.workload.graph import PRODUCT_CLASSES, OpClass, OpGraph
 
 ATTENTION, MLP, CONV, HEAD = "attention", "mlp", "conv", "head"
 FIRST, LAST, EMBEDDING = "first", "last", "embedding"
@@ -51,7 +50,6 @@ class _Part:
     blocks: int = 0
 
 
-@derived
 def layer_groups(graph: OpGraph, *, bands: int = 1) -> tuple[LayerGroup, ...]:
     """The groups of a model in execution order.
 
