@@ -199,7 +199,7 @@ OPEN_THEMSELVES = {
         "precision_time/predict/sweep.py", "precision_time/testing/stores.py",
         "precision_time/capture/sources.py", "precision_time_integrations/measure/store.py",
         "precision_time_integrations/online/offer.py", "precision_time_integrations/slurm/submissions.py",
-        "precision_time_server/uploads.py",
+        
     },
     "logs, after a check that they are regular": {
         "precision_time_integrations/importers/bounded.py", "precision_time_integrations/importers/lines.py",

@@ -82,13 +82,6 @@ def test_what_is_gone_says_what_does_the_same(cli: Callable[..., Any], old: str,
     assert f"is gone. To fix: {instead}" in " ".join(answer.err.split())
 
 
-def test_what_goes_with_the_next_release_says_so(cli: Callable[..., Any]) -> None:
-    answer = cli("kubernetes", "certificate", "--help")
-    assert answer.code == 0
-    assert answer.err.startswith("Note: kubernetes certificate goes with the next release: cert-manager")
-    assert "certificate" not in cli("kubernetes", "--help").out
-
-
 def test_files_of_several_kinds_are_told_by_their_endings(cli: Callable[..., Any], tmp_path: Path) -> None:
     picture, table = tmp_path / "a.svg", tmp_path / "a.csv"
     asked = ("predict", "resnet50", "-g", "1,2")

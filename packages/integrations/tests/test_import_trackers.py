@@ -432,7 +432,10 @@ def test_samplers_of_the_machine_are_no_steps() -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"precision": "16", "accumulate_grad_batches": "4"}, {"precision": "fp16-mixed", "num_microbatches": 4}),
+        (
+            {"precision": "16", "accumulate_grad_batches": "4"},
+            {"precision": "fp16-mixed", "num_microbatches": 4},
+        ),
         ({"mixed_precision": "no", "epochs": 3}, {"precision": "fp32", "epochs": 3}),
         (
             {"deepspeed": {"train_micro_batch_size_per_gpu": 2, "train_batch_size": 64,

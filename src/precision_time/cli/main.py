@@ -307,6 +307,9 @@ class OneCommand(typer.core.TyperCommand):
                 return super().parse_args(ctx, args if ctx.resilient_parsing else self._today(ctx, args))
         except Exception as error:
             given = getattr(error, "option_name", "")  # of the parser's NoSuchOption
+            gone = packaged_toml(__package__, "data/moved.toml")["gone"].get(f"{self.path} {given}")
+            if gone is not None:
+                raise ConfigError(f"{given} is gone. To fix: {gone}") from None
             ours = other_options().get(str(given).lower().replace("_", "-"))
             flags = {flag for item in self.params for flag in item.opts}
             if ours is None or (ours.split()[0] not in flags and "--set" not in flags):
@@ -415,7 +418,14 @@ def loaded_command(name: str, found: Command | _Tree, *, every_option: bool = Fa
 
 @data
 def _command(place: Command, *, every_option: bool) -> Any:
-    module = import_module(place.module)
+    try:
+        module = import_module(place.module)
+    except ImportError as error:
+        if isinstance(error, PrecisionTimeError):
+            raise
+        raise ConfigError(
+            f"{place.path} cannot be loaded: {place.module}: {error}. To fix: install again what brings it."
+        ) from error
     found = getattr(module, place.attribute)
     if every_option and hasattr(found, "with_every_option"):
         found = found.with_every_option()

@@ -459,7 +459,7 @@ def _schema(kinds: Mapping[str, type]) -> Any:
 
 
 def _arrow() -> Any:
-    return required_module("pyarrow", package="pyarrow", extra="parquet", purpose="write .parquet files")
+    return required_module("pyarrow", package="pyarrow", extra="frames", purpose="write .parquet files")
 
 
 @dataclass(slots=True)
@@ -559,7 +559,7 @@ def _to_parquet(rows: BinaryIO, sizes: Iterable[int], kinds: Mapping[str, type],
     """The record batches as row groups, some of them at a time."""
     arrow = _arrow()
     parquet = required_module(
-        "pyarrow.parquet", package="pyarrow", extra="parquet", purpose="write .parquet files"
+        "pyarrow.parquet", package="pyarrow", extra="frames", purpose="write .parquet files"
     )
     held: list[Any] = []
     with parquet.ParquetWriter(file, _schema(kinds)) as writer:

@@ -251,7 +251,7 @@ def accelerate_batch_size(
     memory = required_module(
         "accelerate.utils.memory",
         package="accelerate",
-        extra="precision-time-integrations[integrations]",
+        extra="precision-time-integrations[all]",
         purpose="find a batch size with it",
     )
     predicted = max(predicted_batch_size(request, most=most), 1)

@@ -19,7 +19,7 @@ declare_torchvision()
 _Callback: Any = required_module(
     "lightning.pytorch.callbacks",
     package="lightning",
-    extra="precision-time-integrations[integrations]",
+    extra="precision-time-integrations[all]",
     purpose="watch its Trainer",
 ).Callback
 

@@ -18,7 +18,7 @@ from .live_run import LiveRun, harmless
 _trainer_callback: Any = required_module(
     "transformers.trainer_callback",
     package="transformers",
-    extra="precision-time-integrations[integrations]",
+    extra="precision-time-integrations[all]",
     purpose="watch its Trainer",
 )
 _STACK = "hf-trainer"

@@ -1,4 +1,4 @@
-"""Graphs as data that nobody vouches for: what the child or the store says, checked value by value."""
+"""Graphs as data that nobody vouches for: what a caller or the store says, checked value by value."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class _Document(BaseModel):
 
 
 def graph_of(document: Mapping[str, Any] | bytes) -> OpGraph:
-    """The graph of `{"graph": ..., "layers": [...]}`.
+    """The graph of `{"graph": ..., "layers": [...]}`, as `Client.upload_model` writes it.
 
     Args:
         document: As JSON or parsed.

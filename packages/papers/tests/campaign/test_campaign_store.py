@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from precision_time.errors import CorpusError
-from precision_time_integrations.measure.result import TrialResult, write_results
-from precision_time_integrations.measure.store import CampaignStore, NotStoredError, only_writer, read_store
+from precision_time_integrations.measure.store import NotStoredError, only_writer
+from precision_time_papers.campaign.result import TrialResult, write_results
+from precision_time_papers.campaign.store import CampaignStore, read_store
 
 Make = Callable[..., TrialResult]
 

@@ -21,8 +21,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from precision_time.cache import data
 from precision_time.errors import CorpusError, validation_problems
 from precision_time.io import open_input_text, table_cell
-
-from .trial import TrainingTrial
+from precision_time_integrations.measure.trial import TrainingTrial
 
 SCHEMA_VERSION = 2
 """Of the columns below and of the store. A column that is added or changes its meaning raises it."""

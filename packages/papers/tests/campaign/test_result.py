@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_time.errors import CorpusError
-from precision_time_integrations.measure.result import COLUMNS, TrialResult, read_results_csv, write_results
+from precision_time_papers.campaign.result import COLUMNS, TrialResult, read_results_csv, write_results
 
 Make = Callable[..., TrialResult]
 TIMES = st.floats(1e-9, 1e6)
