@@ -87,9 +87,11 @@ def raised(text: str, measured: Mapping[str, float]) -> str:
 def report_of(folder: Path) -> dict[str, Any]:
     """All that was counted in a folder, combined, as `coverage json` writes it."""
     data = f"--data-file={folder / 'branches'}"
+    combine = ("combine", "--quiet", "--append", data)
     with tempfile.TemporaryDirectory() as place:
         written = Path(place) / "report.json"
-        for words in (("combine", "--quiet", "--keep", data), ("json", "--quiet", data, "-o", str(written))):
+        parts = any(folder.glob("branches.*"))  # none where they were combined before
+        for words in ((combine,) if parts else ()) + (("json", "--quiet", data, "-o", str(written)),):
             subprocess.run([sys.executable, "-m", "coverage", *words], cwd=ROOT, check=True)
         found: dict[str, Any] = json.loads(written.read_text(encoding="utf-8"))
         return found
