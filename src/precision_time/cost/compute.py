@@ -35,6 +35,8 @@ from .traffic import traffic_of
 _EQUAL = 1e-9
 """Relative difference below which the times of two stages are the same."""
 _TINY_S = 1e-12
+_KEPT_JOBS, _KEPT_ELEMENTS = 64, 2**18
+"""Jobs of a group, or jobs times kernels, whose costs are remembered: more would fill the memory."""
 _FUSIBLE = np.array(
     [
         op_class in (OpClass.ELEMENTWISE, OpClass.NORM, OpClass.SOFTMAX, OpClass.REDUCTION, OpClass.MOVE)
@@ -109,10 +111,11 @@ def compute_costs(step: LoweredStep, group: Jobs, model: KernelModel) -> Compute
         recompute_modules=layout.recompute_modules,
     )
     kernels = _device_kernels(step, cut, group.stack, Same(group.cluster.device), group.workload.graph, model)
-    return _compute_costs(
+    kept = len(group) <= _KEPT_JOBS or len(group) * len(step.op_class) <= _KEPT_ELEMENTS
+    return (_kept_costs if kept else _compute_costs)(
         kernels,
-        group.micro_batch_size,
-        group.num_microbatches,
+        group.micro_batch_size.tobytes(),
+        group.num_microbatches.tobytes(),
         narrowed_once,
         group.cluster.num_devices if single else 1,
     )
@@ -207,21 +210,18 @@ def _device_kernels(
 
 
 def _compute_costs(
-    kernels: _DeviceKernels,
-    micro_batch_size: Floats,
-    rounds: Floats,
-    narrowed_once: bool,
-    process_devices: int,
+    kernels: _DeviceKernels, batches: bytes, counts: bytes, narrowed_once: bool, process_devices: int
 ) -> ComputeCosts:
     """Costs of kernels at some batches.
 
     Args:
         kernels: Of the device.
-        micro_batch_size: Samples of a micro batch of each job, shape (C,).
-        rounds: Micro batches of a step, shape (C,).
+        batches: Samples of a micro batch of each job, shape (C,).
+        counts: Micro batches of a step, shape (C,).
         narrowed_once: Weights are made narrow in one micro batch of a step.
         process_devices: Devices that one process serves.
     """
+    micro_batch_size, rounds = np.frombuffer(batches), np.frombuffer(counts)
     jobs, stages = len(micro_batch_size), len(kernels.shares.stages)
     samples = micro_batch_size[:, None] * kernels.samples
     once_s = kernel_seconds_once(kernels.step, samples, kernels.rates, kernels.model)
@@ -261,6 +261,10 @@ def _compute_costs(
             "host_s": host_slowest_s,
         },
     )
+
+
+_kept_costs = memo(16)(_compute_costs)
+"""What is asked on few devices and on many is worked out once: a third of a sweep over numbers of devices."""
 
 
 def longer_of(one_s: Floats, other_s: Number) -> Floats:
