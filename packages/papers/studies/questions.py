@@ -156,11 +156,11 @@ def _as_run(scenario: Scenario, own: Job) -> Job | None:
     """The job of a scenario with the batch cut as the scenario cuts it; None where it cannot run it."""
     layout = own.layout
     [micro], [count], [can] = scenario.batches(
-        layout, np.array([layout.micro_batch_size]), np.array([float(layout.num_micro_batches)])
+        layout, np.array([layout.micro_batch_size]), np.array([float(layout.num_microbatches)])
     )
     if not can:
         return None
-    cut = replace(scenario.job.layout, micro_batch_size=float(micro), num_micro_batches=int(count))
+    cut = replace(scenario.job.layout, micro_batch_size=float(micro), num_microbatches=int(count))
     return replace(scenario.job, layout=cut)
 
 
