@@ -75,7 +75,7 @@ def believed_flops_per_s(device: Device, peak: float) -> float:
         peak: Of the type that products run in.
     """
     table = constants("unmeasured")
-    if device.name not in table["devices"]:
+    if (device.base or device.name) not in table["devices"]:
         return peak
     kind = next((row for row in table["kind"] if device.arch.startswith(tuple(row["arch"]))), None)
     if kind is None:

@@ -20,6 +20,8 @@ def usual_stack(question: Question) -> str:
     device = question.device
     known = [framework_profile(name).name for name in question.frameworks]
     plain = known[0] if known else usual_profile(question.family_of_model, device.vendor, device.arch).name
+    if question.kind not in classes_table()["usual"]["kinds"]:
+        return plain
     shares = {
         str(each.fields.get(STACK, plain)): each.weight
         for each in stack_alternatives(question, shipped_votes().stacks)
