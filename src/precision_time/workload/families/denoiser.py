@@ -31,7 +31,7 @@ class DenoiserConfig:
     gated: bool = False
     """The feed-forward block is silu(gate) * up; otherwise it has one GELU."""
     conv_ffn: bool = False
-    """The gated feed-forward block has a 3 x 3 depthwise convolution (Sana, arXiv 2410.10629, section 2.2)."""
+    """The gated feed-forward block has a 3 x 3 depthwise convolution (Sana, arXiv 2410.10629)."""
     temporal_conv: bool = False
     """And behind it a convolution over three frames (SANA-Video, arXiv 2509.24695)."""
     linear_attention: bool = False
@@ -75,8 +75,8 @@ class DenoiserConfig:
     layer_text_len: int = 0
     """Of the text tokens, those that every block projects anew from `text_width` (HiDream)."""
     modulation: str = "own"
-    """How a block gets its scales and shifts: a projection of its own, one of low rank for each of its parts, a
-    table beside one projection that all share, or none."""
+    """How a block gets its scales and shifts: a projection of its own, one of low rank for each of its parts,
+    a table beside one projection that all share, or none."""
     chunks: int = 6
     """Vectors of `hidden` that a block is modulated by."""
     condition_width: int = 0
@@ -100,8 +100,8 @@ class DenoiserConfig:
     def __post_init__(self) -> None:
         if self.modulation not in MODULATIONS:
             raise ConfigError(
-                f"modulation={self.modulation!r} is not possible. The rule: it is one of {', '.join(MODULATIONS)}. "
-                "To fix: use one of these."
+                f"modulation={self.modulation!r} is not possible. The rule: it is one of "
+                f"{', '.join(MODULATIONS)}. To fix: use one of these."
             )
         if self.hidden % self.heads:
             raise ConfigError(
@@ -145,8 +145,8 @@ def latent_area(image_size: int, width: int, height: int, side: int) -> int:
     if bool(across) != bool(down):
         given, other = ("width", "height") if across else ("height", "width")
         raise ConfigError(
-            f"{given}={across or down} alone is no size. The rule: a frame has width and height. To fix: give "
-            f"{other} as well, or image_size."
+            f"{given}={across or down} alone is no size. The rule: a frame has width and height. "
+            f"To fix: give {other} as well, or image_size."
         )
     return (across // side) * (down // side)
 
