@@ -91,6 +91,10 @@ class DenoiserConfig:
     shared_ffn: int = 0
     attention_gate: bool = False
     """What attention gives is multiplied by a gate of its input (Krea 2)."""
+    sound_len: int = 0
+    """Tokens of a second stream of the blocks with cross-attention, of sound (LTX-2); 0: none."""
+    sound_hidden: int = 0
+    sound_heads: int = 0
     skips: bool = False
     """Blocks of the second half read those of the first as well (U-ViT)."""
     qk_norm: bool = True
@@ -167,7 +171,14 @@ def build_denoiser(name: str, config: DenoiserConfig) -> OpGraph:
         x = _blocks(b, c.parallel_layers, x, lambda t: _parallel(b, t, condition, c))
         x = _blocks(b, c.joint_layers, x, lambda t: _sequential(b, _with_layer_text(b, t, c), condition, c))
         x = b.reshape(x, c.tokens, c.hidden)
-    x = _blocks(b, c.cross_layers, x, lambda t: _sequential(b, t, condition, c, text))
+    if c.sound_len:
+        sound = b.linear(b.input(c.sound_len, c.latent_width), c.sound_hidden)
+        told = b.linear(b.input(c.text_len, c.text_width), c.sound_hidden)
+        with b.block(c.cross_layers):
+            x = _sequential(b, b.carry(x, grad=True), condition, c, text)
+            x, _ = _with_sound(b, x, b.carry(sound, grad=True), told, c)
+    else:
+        x = _blocks(b, c.cross_layers, x, lambda t: _sequential(b, t, condition, c, text))
     scaled = _modulated(b, x, _scales(b, condition, c, 2), c)
     b.loss("mse_loss", b.linear(scaled, c.latent_width))
     size = c.tokens * c.latent_width + c.text_len * c.text_width
@@ -323,6 +334,27 @@ def _sequential(
         out = b.attention(query, key, value, heads=config.heads, head_dim=config.head_dim)
         x = b.add(x, b.linear(out, config.hidden, bias=config.bias))
     return _gated(b, x, _fed(b, _modulated(b, x, scales, config), config), scales)
+
+
+def _with_sound(
+    b: GraphBuilder, image: Tensor, sound: Tensor, text: Tensor, config: DenoiserConfig
+) -> tuple[Tensor, Tensor]:
+    """The stream of sound: attention to itself and to the text, to the image and back, feed-forward block."""
+    heads, width = config.sound_heads, config.sound_hidden
+
+    def attended(x: Tensor, memory: Tensor) -> Tensor:
+        query, key, value = (
+            b.linear(t, width, bias=config.bias) for t in (b.rms_norm(x, affine=False), memory, memory)
+        )
+        query, key = b.rms_norm(query), b.rms_norm(key)
+        out = b.attention(query, key, value, heads=heads, head_dim=width // heads)
+        return b.add(x, b.elementwise("mul", b.linear(out, x.width, bias=config.bias)))
+
+    sound = attended(attended(sound, sound), text)
+    both = attended(image, sound), attended(sound, image)
+    inner = b.rms_norm(both[1], affine=False)
+    fed = mlp(b, inner, 4 * width, gated=False, activation=_activation(config), bias=config.bias)
+    return both[0], b.add(both[1], fed)
 
 
 def _parallel(b: GraphBuilder, x: Tensor, condition: Tensor, config: DenoiserConfig) -> Tensor:
