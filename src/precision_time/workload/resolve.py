@@ -165,7 +165,7 @@ def _load(
     if entry is not None:
         return _from_entry(entry, sizes, training)
     kind = adapter_in_name(model)
-    base = canonical_name(model).removesuffix(f"-{kind}") if kind else ""
+    base = canonical_name(canonical_name(model).removesuffix(f"-{kind}")) if kind else ""
     if base and _zoo_name(base):
         usual = training.adapter or adapter_of(kind, None, None)[0]
         return _from_zoo(base, sizes, training._replace(adapter=usual))
