@@ -5,17 +5,18 @@
 One crossed model of all rows. A kernel of kind c in type w on architecture a takes
 
     t = (t_c^3 + t_m^3)^(1/3) + t_transposes + t_0
-    t_c = flops / (peak * compute[c, w] * maker[m, w] * sustained[a, w] * sustained_conv[a, w] * share of the shape)
+    t_c = flops / (peak * compute[c, w] * maker[m, w] * sustained[a, w] * sustained_conv[a, w]
+                   * share of the shape)
     t_m = bytes / (bandwidth * memory[c] * bandwidth[a])
 
-and the kernels of a step together times category[suite, trainer or script], shortfall[stack] and a factor of the
-source within its stack. What the chip sustains and what the software leaves of it are fitted side by side: an
-architecture that only slow software measured is not taken for slow where that software ran on other
+and the kernels of a step together times category[suite, trainer or script], shortfall[stack] and a factor of
+the source within its stack. What the chip sustains and what the software leaves of it are fitted side by
+side: an architecture that only slow software measured is not taken for slow where that software ran on other
 architectures, too.
 
-Stacks and chips are partly pooled: a stack deviates from its category and a chip from its maker's by what its
-rows say against SPREADS, so that a stack that one source measured keeps a fifth of its own deviation, and one
-that nobody measured has its category's. MLPerf's sources are its submitters, not its rounds.
+Stacks and chips are partly pooled: they deviate from their category and their maker as far as their rows say
+so against SPREADS, and one that nobody measured has what those have in common. A stack's shortfall is the
+lower quartile of its sources': the slower ones have reasons of their own. MLPerf's are its submitters.
 
 The logarithms are found by Gauss-Newton steps on log(measured / modeled) with Huber's loss. PRIORS draw each
 to its starting value as one row's noise allows: single timed products and convolutions reach 0.75 to 0.95
@@ -120,7 +121,7 @@ SPREADS: Mapping[str, float] = {
     "shortfall": 0.4,
     "source": 0.2,
 }
-"""Standard deviation of the logarithm around the starting value; of stacks and sources as the corpus has them."""
+"""Standard deviation of the logarithm around the starting value."""
 CAPS: Mapping[str, float] = {
     "compute": 1.0,
     "compute.conv_3x3.fp32": 2.25,  # multiplications that F(2 x 2, 3 x 3) saves
@@ -256,7 +257,8 @@ def collected(pairs: Sequence[tuple[Measurement, Job]]) -> tuple[Kernels, Rows, 
                 for name in ("row", "compute_s", "memory_s", "transpose_s", "latency_s", "times")
             },
             parameters={
-                name: whole[name] for name in ("compute", "maker", "sustained", "conv", "memory", "bandwidth", "turn")
+                name: whole[name]
+                for name in ("compute", "maker", "sustained", "conv", "memory", "bandwidth", "turn")
             },
         ),
         Rows(
@@ -470,7 +472,9 @@ class Fit:
 
     def shortfalls(self) -> dict[str, tuple[float, int]]:
         """Shortfall of each stack, the weighted lower quartile of its sources, and the number of its rows."""
-        category, stacks, sources = (self.rows.parameters[name] for name in ("category", "shortfall", "source"))
+        category, stacks, sources = (
+            self.rows.parameters[name] for name in ("category", "shortfall", "source")
+        )
         found = {}
         for stack in set(stacks.tolist()):
             here = stacks == stack
@@ -508,7 +512,7 @@ def tables(fit: Fit) -> dict[str, dict[str, object]]:
     makers = sorted(set(chip_makers.values()))
 
     def sustained(maker: str, width: str, chip: str = "") -> float:
-        """Of a chip, of the mean chip of its maker, or of all where none of the maker was seen at that width."""
+        """Of a chip, of its maker's mean chip, or of all where none of the maker was seen at that width."""
         whole = value.get(f"maker.{maker}.{width}", middle[width])
         own = value.get(f"sustained.{chip}.{width}", 1.0)
         return round(float(min(whole * own, beginning(CAPS, f"maker.{maker}.{width}", np.inf))), 3)
@@ -520,7 +524,7 @@ def tables(fit: Fit) -> dict[str, dict[str, object]]:
         middle[width] = float(np.exp(np.mean(np.log(seen)))) if seen else start
     found = fit.shortfalls()
     by_category: dict[str, list[float]] = defaultdict(list)
-    for name, (x, n) in found.items():
+    for name, (x, _) in found.items():
         by_category[category_of_stack(name)].append(x / scale)
     categories = {name: round(float(np.exp(np.median(np.log(x)))), 3) for name, x in by_category.items()}
     stacks = {name: round(x / scale, 3) for name, (x, _) in sorted(found.items())}
@@ -568,14 +572,14 @@ TITLES = {
         "FLOP/s under load over the dense peak of the data sheet: fp32, fp64, TF32, 16, 8, 4 bits. Below\n"
         "# 1 where power limits the clocks; above 1 (at most 1.1) where boards clock above the boost that\n"
         "# the data sheet counts with.\n"
-        "# `-half`: matrix units that add up in fp32 at half their rate. Makers come first: theirs is that of a chip\n"
-        "# that nobody measured."
+        "# `-half`: matrix units that add up in fp32 at half their rate, or are cut. Makers come first:\n"
+        "# theirs is that of a chip that nobody measured."
     ),
     "conv_factor": "The same for convolutions, over that of the other products; same columns.",
     "bandwidth_factor": "Bytes/s over the data sheet's, over that of the mean chip ([memory_factor]).",
     "shortfall": (
-        "How many times longer kernels take in a stack than in the best quartile of stacks. The categories of stacks\n"
-        "# (stacks.toml) come first: theirs is that of a stack that nobody measured."
+        "How many times longer kernels take in a stack than in the best quartile of stacks. The categories\n"
+        "# of stacks (stacks.toml) come first: theirs is that of a stack that nobody measured."
     ),
 }
 

@@ -1,12 +1,12 @@
 """What a change does to accuracy: the same measured runs with the code and data of two commits, side by side.
 
-    python packages/papers/studies/accuracy_diff.py BASE [--rows 4000] [--json FILE]     (make accuracy-diff BASE=main~1)
+    python packages/papers/studies/accuracy_diff.py BASE [--rows 4000] [--json FILE]
 
 BASE is checked out in a work tree of its own, with the environment of this one. Both sides price the same
 stratified runs (at most so many of every source that the whole is about --rows) and predict them out of fold,
-every source and every model held out in turn, with trees fitted to the sample. Runs are matched by reference and
-configuration, so that a corpus that grew is compared where both have them. Prints errors over rows and over
-sources of formulas and predictions, and the groups that got worse by most.
+every source and every model held out in turn, with trees fitted to the sample. Runs are matched by reference
+and configuration, so that a corpus that grew is compared where both have them. Prints errors over rows and
+over sources of formulas and predictions, and the groups that got worse by most.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[3]
 ROWS, FOLDS, SEED = 4000, 3, 0
 PROTOCOLS_ASKED = ("source", "model")
+COLUMNS = ("formulas", *(f"unseen {protocol}" for protocol in PROTOCOLS_ASKED))
 SOURCES = ("src", "packages/server/src", "packages/integrations/src", "packages/papers/src")
 GROUPS = ("source", "device", "precision", "family")
 WORST, LEAST_ROWS = 8, 5
@@ -48,13 +49,13 @@ def predicted(rows: int) -> list[dict[str, Any]]:
     items, twins = table.measurements, table.jobs.twins()
     columns = {"formulas": table.jobs.analytical_s}
     for protocol in PROTOCOLS_ASKED:
-        columns[protocol] = np.full(len(items), np.nan)
+        found = columns[f"unseen {protocol}"] = np.full(len(items), np.nan)
         for fold in PROTOCOLS[protocol].split(items, SEED, FOLDS):
             test = np.array(fold.test, dtype=np.intp)
             train = np.flatnonzero(~np.isin(twins, twins[test]))
             train = np.intersect1d(train, np.array(fold.train, dtype=np.intp))
             fitted = fit_to(table, table.jobs, train, trees=DEFAULT_SETTINGS, seed=SEED)
-            columns[protocol][test] = fitted.times(table.jobs.take(test)).step_time_s
+            found[test] = fitted.times(table.jobs.take(test)).step_time_s
     return [
         {
             "key": [
@@ -150,7 +151,7 @@ def compared(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) 
         "worse": {},
     }
     result["only_after"] = len(after) - len(pairs)
-    for column in ("formulas", *PROTOCOLS_ASKED):
+    for column in COLUMNS:
         sides = [errors(rows, column) for rows in (left, right)]
         sources = [row["source"] for row in right]
         result["errors"][column] = [
@@ -180,8 +181,7 @@ def told(result: Mapping[str, Any]) -> str:
     ]
     lines.append("| error %, rows / sources | before | after |\n|---|---:|---:|")
     for column, (was, now) in result["errors"].items():
-        title = column if column == "formulas" else f"unseen {column}"
-        lines.append(f"| {title} | {was[0]:.1f} / {was[1]:.1f} | {now[0]:.1f} / {now[1]:.1f} |")
+        lines.append(f"| {column} | {was[0]:.1f} / {was[1]:.1f} | {now[0]:.1f} / {now[1]:.1f} |")
     for column, changes in result["worse"].items():
         lines += ["", f"Worse, {column}:"]
         lines += [

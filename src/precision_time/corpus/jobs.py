@@ -33,7 +33,7 @@ _LIMITS = frozenset({"max_source_length", "max_target_length", "max_seq_len", "m
 
 
 _OTHER_LAYERS = frozenset({"hybrid", "mixer"})
-"""Sizes that say that the layers are not those of a decoder: the rest of them describe no model by themselves."""
+"""Sizes that say that the layers are not those of a decoder: the others describe no model by themselves."""
 
 _AS_NAMED = {name: "autocast" for name in known_precisions() if "autocast" in known_variants(name)}
 """The variant that is the policy itself: the importer decides, so that the stack of a request does not."""

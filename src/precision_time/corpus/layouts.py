@@ -162,7 +162,7 @@ def _degrees(row: Row, parallelism: Mapping[str, Any], num_devices: int, batches
 
 
 def _ulysses(parallelism: Mapping[str, Any]) -> int | None:
-    """Devices that share a sequence by exchanging heads (DeepSpeed Ulysses), under the names of XTuner and ms-swift."""
+    """Devices that share a sequence by exchanging heads (Ulysses), as XTuner and ms-swift say it."""
     return _degree(parallelism, "sp_ulysses") or _degree(parallelism, "sp")
 
 
@@ -380,7 +380,12 @@ def _schedule(row: Row, parallelism: Mapping[str, Any], pp: int) -> tuple[Pipeli
 
 def _offload(parallelism: Mapping[str, Any]) -> Offload:
     stated = str(parallelism.get("offload", "")).lower()
-    if parallelism.get("offload_params") or parallelism.get("cpu_offload") or "param" in stated or stated == "cpu":
+    if (
+        parallelism.get("offload_params")
+        or parallelism.get("cpu_offload")
+        or "param" in stated
+        or stated == "cpu"
+    ):
         return Offload.PARAMETERS
     return Offload.OPTIMIZER if parallelism.get("offload_optimizer") or "optim" in stated else Offload.NONE
 

@@ -254,7 +254,7 @@ def _decimal(year: int, month: int) -> float:
 
 
 def _attention(row: Row, year: float, arch: str) -> str | None:
-    """The attention kernel that a row names; None: what its stack and year bring, or what its device cannot run."""
+    """The attention kernel that a row names; None: what its stack and year bring, or it cannot run."""
     rule = first_match("attention", row)
     if rule is None:
         return None
@@ -312,7 +312,7 @@ def model_sizes(row: Row, found: Findings) -> dict[str, Any]:
 
 
 def _with_adapter(stated: Mapping[str, Any]) -> dict[str, Any]:
-    """Rank and projections of an adapter under our names, where the row states them (PEFT's names or ours)."""
+    """Rank and projections of an adapter under our names, where the row states them."""
     if stated.get("peft_type") == "LORA":
         rank, targets = stated.get("r"), stated.get("target_modules")
     else:

@@ -39,8 +39,8 @@ KINDS = (*(op_class.value for op_class in OP_CLASSES), *CONVOLUTIONS, UNALIGNED)
 HALF = "-half"
 """Ending of an architecture whose matrix units add up in fp32 at half their rate (GeForce)."""
 _CUT = 0.35
-"""Of the best part's rate per watt. Four-nanometer parts sustain about (TFLOP/s per watt)^-0.34 of their peak: H20 and
-RTX 5090 at 0.37 all of it, H100 at 1.4 three quarters, B200 at 2.25 six tenths."""
+"""Of the best part's rate per watt. Parts of 4 nm sustain about (TFLOP/s per watt)^-0.34 of their peak:
+H20 and RTX 5090 at 0.37 all of it, H100 at 1.4 three quarters, B200 at 2.25 six tenths."""
 _HALF_FROM = 3.5
 WIDTHS = ("fp32", "fp64", "tf32", "16", "8", "4")
 """Columns of the tables `sustained_factor` and `conv_factor`."""
@@ -177,8 +177,8 @@ def accumulates_at_half(device: Device) -> bool:
 def is_limited(device: Device) -> bool:
     """Whether matrix units are held back below what power allows, so that more of their rate is sustained.
 
-    They add up at half their rate (GeForce), or the part was cut (H20, A10G): less than _CUT of the 16-bit rate per
-    watt of the best part of its architecture.
+    They add up at half their rate (GeForce), or the part was cut (H20, A10G): less than _CUT of the 16-bit
+    rate per watt of the best part of its architecture.
     """
     return accumulates_at_half(device) or _rate_per_watt(device) < _CUT * _best_rate_per_watt(device.arch)
 
@@ -196,12 +196,12 @@ def _best_rate_per_watt(arch: str) -> float:
 
 
 def chip_of(device: Device) -> str:
-    """Architecture, and whether it is limited: what devices share that sustain the same part of their peak."""
+    """Architecture, and whether it is limited: what devices share that sustain the same part of the peak."""
     return device.arch + HALF * is_limited(device)
 
 
 def makers_of(device: Device) -> str:
-    """What chips share that nobody measured: the maker, and whether they are limited; all processors are one kind."""
+    """What unmeasured chips share: the maker, and whether they are limited. Processors are one kind."""
     maker = "CPU" if device.arch.startswith("cpu-") else device.vendor
     return maker + HALF * is_limited(device)
 

@@ -84,8 +84,8 @@ class StackProfile:
     kind: str = ""
     """Of a code base: the stack that it is a variety of, which answers for it where the base is new."""
     category: str = "script"
-    """suite (tuned for its models and devices), trainer (anybody's model) or script (a user's own): what the speed of
-    its kernels is taken from where nobody measured it."""
+    """suite (tuned for its models and devices), trainer (anybody's model) or script (a user's own): what the
+    speed of its kernels is taken from where nobody measured it."""
     compiler: str = "none"
     channels_last: bool = False
     fused_optimizer: bool = False
