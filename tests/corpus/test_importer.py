@@ -357,7 +357,7 @@ def test_the_attention_kernel_that_a_row_names_is_taken(write_csv, minimal, cell
 @pytest.mark.parametrize(
     ("targets", "layers"),
     [
-        ("q_proj k_proj v_proj o_proj", ["q_proj", "k_proj", "v_proj", "o_proj"]),
+        ("q_proj k_proj v_proj o_proj", ["q", "k", "v", "o"]),
         (".*wq|.*wv", ["wq", "wv"]),
         ("prime-rl default (all linear layers)", ["all-linear"]),
         (["query", "value"], ["query", "value"]),

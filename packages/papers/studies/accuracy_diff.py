@@ -43,7 +43,7 @@ def predicted(rows: int) -> list[dict[str, Any]]:
     try:
         from precision_time.learn.measured import measured_table
     except ImportError:  # commits before the table of measured runs had a file of its own
-        from precision_time.learn.table import measured_table
+        from precision_time.learn.table import measured_table  # type: ignore[attr-defined,no-redef]
 
     table = measured_table(stratified([item for item in load_corpus() if item.usable], rows))
     items, twins = table.measurements, table.jobs.twins()

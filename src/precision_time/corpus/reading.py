@@ -329,7 +329,8 @@ def _projections(targets: object) -> list[str]:
     if _ALL_LINEAR.search(text):
         return ["all-linear"]
     known = known_targets()
-    return [word for word in dict.fromkeys(_WORD.findall(text)) if word.lower() in known]
+    words = dict.fromkeys(_WORD.findall(text))
+    return [word.removesuffix("_proj") for word in words if word.lower() in known]
 
 
 def tokens_per_sample(row: Row, sizes: Mapping[str, Any], found: Findings) -> int | None:
