@@ -6,9 +6,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 INSTALL := $(BIN)/python tools/install.py
 ENVIRONMENT := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
-PACKAGE_FILES := pyproject.toml $(wildcard packages/*/pyproject.toml) constraints.txt
-EDITABLE := --editable '.[dev,train,capture,plots,ray,docs]' --editable 'packages/server[ray-serve]' \
-	--editable 'packages/integrations[integrations,kubernetes]' --editable 'packages/papers[learners,schedule,reinforcement]'
+PACKAGE_FILES := pyproject.toml $(wildcard packages/*/pyproject.toml) constraints.txt requirements-dev.txt
+EDITABLE := --editable '.[train,capture,plots,ray,client]' --editable 'packages/server[postgres]' \
+	--editable 'packages/integrations[all]' --editable 'packages/papers[schedule,reinforcement]'
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format types wheel unit nightly docs docs-check site bench accuracy papers predictors large-models limits clean
@@ -28,15 +28,14 @@ $(VENV)/.core: $(VENV)/.created $(PACKAGE_FILES)
 # torch first and by itself, so that whatever build it brings is the one the rest is resolved against.
 $(VENV)/.dev: $(VENV)/.created $(PACKAGE_FILES)
 	$(INSTALL) --constraint constraints.txt torch
-	$(INSTALL) --constraint constraints.txt $(EDITABLE)
+	$(INSTALL) --constraint constraints.txt --requirement requirements-dev.txt $(EDITABLE)
 	@touch $(VENV)/.core $@
 
 demo: $(VENV)/.core ## Install the core alone and predict real training jobs at several precisions
 	@$(ENVIRONMENT) $(BIN)/python tools/demo.py
 
 test: $(VENV)/.dev ## Install everything the tests use; lint, types, the wheel, tests (documentation included)
-	$(MAKE) --no-print-directory -j 2 --output-sync lint types wheel
-	$(MAKE) --no-print-directory unit
+	$(ENVIRONMENT) $(BIN)/python tools/unit.py --beside lint types wheel
 
 lint: $(VENV)/.dev ## Style and formatting
 	$(BIN)/ruff check .
@@ -55,8 +54,9 @@ wheel: $(VENV)/.dev ## Install the wheels, the core alone with the lowest and th
 unit: $(VENV)/.dev ## The tests alone, in parts, two at a time (PARTS="server papers": only those)
 	$(ENVIRONMENT) $(BIN)/python tools/unit.py $(PARTS)
 
-nightly: $(VENV)/.dev ## Every test, also what `make test` draws samples of or leaves out
-	PRECISION_TIME_NIGHTLY=1 $(ENVIRONMENT) $(BIN)/python tools/unit.py
+nightly: $(VENV)/.dev ## Every test, also what `make test` draws samples of or leaves out; the branches that they take
+	rm -rf build/branches && mkdir -p build/branches
+	PRECISION_TIME_NIGHTLY=1 $(ENVIRONMENT) $(BIN)/python tools/unit.py --branches build/branches
 
 docs: $(VENV)/.dev ## Fill the generated blocks of README.md and docs/, draw the pictures
 	$(ENVIRONMENT) $(BIN)/python tools/update_docs.py

@@ -24,5 +24,7 @@ class CompiledTables(BuildHookInterface):  # type: ignore[type-arg,misc,unused-i
         finally:
             sys.path.remove(str(source))
         package = source / "precision_time"
-        (package / COMPILED).write_text(compiled(package), encoding="utf-8")
+        written = package / f"{COMPILED}.new"
+        written.write_text(compiled(package), encoding="utf-8")
+        written.replace(package / COMPILED)  # whoever reads it meanwhile reads it whole
         build_data["artifacts"].append(f"/src/precision_time/{COMPILED}")

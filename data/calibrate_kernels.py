@@ -353,7 +353,7 @@ def _priced(group: Jobs) -> Priced:
     step = compute.step
     repeats = group.layout.num_microbatches
     samples = group.micro_batch_size[:, None] * _kept_share(group)
-    rates = rates_of([device])
+    rates = rates_of(device)
     table = np.ones_like(model.compute)
     attention = OP_CLASSES.index(OpClass.ATTENTION)
     table[attention, 0] = model.compute[attention, 0] / _attention_factor()

@@ -22,7 +22,7 @@ from precision_time.cost.job import Job, Jobs
 from precision_time.cost.memory import memory_of
 from precision_time.cost.stacks import get_stack_profile
 from precision_time.hardware.catalog import get_cluster
-from precision_time.parallel.layout import Checkpointing, CpCommType, Layout, Offload, PipelineSchedule
+from precision_time.parallel.layout import CpCommType, Layout, Offload, PipelineSchedule, Recompute
 from precision_time.precision.catalog import get_policy
 from precision_time.units import GIBI
 from precision_time.workload.resolve import load_workload
@@ -30,7 +30,7 @@ from precision_time.workload.resolve import load_workload
 _DATA = Path(__file__).parents[1] / "tests" / "cost"
 _EVERY_SECOND = 0.5
 _ENUMS = {
-    "checkpointing": Checkpointing,
+    "recompute": Recompute,
     "cp_comm_type": CpCommType,
     "offload": Offload,
     "schedule": PipelineSchedule,
@@ -184,12 +184,12 @@ def _completed(row: Measurement, job: Job) -> Job | None:
     layout = job.layout
     if "every 2nd layer" in row.notes:
         return job
-    if layout.checkpointing is Checkpointing.FULL and layout.checkpointed_share == _EVERY_SECOND:
-        layout = replace(layout, checkpointing=Checkpointing.SELECTIVE, checkpointed_share=1.0)
+    if layout.recompute is Recompute.FULL and layout.recompute_layers == _EVERY_SECOND:
+        layout = replace(layout, recompute=Recompute.SELECTIVE, recompute_layers=0.0)
     if row.source == "torchtitan":
         layout = replace(layout, zero_stage=3 if layout.data_ranks > 1 else 0)
-        if layout.checkpointing is Checkpointing.NONE:
-            layout = replace(layout, checkpointing=Checkpointing.SELECTIVE)
+        if layout.recompute is Recompute.NONE:
+            layout = replace(layout, recompute=Recompute.SELECTIVE)
     return replace(job, layout=layout)
 
 
@@ -224,7 +224,7 @@ def _print_peaks(with_terms: bool) -> None:
         print(
             f"{peak.source:12.12s} {workload.name:18.18s} {workload.graph.seq_len or ''!s:>6s} "
             f"{peak.job.precision.name:10s} dp{layout.dp} tp{layout.tp} pp{layout.pp} cp{layout.cp} "
-            f"zero{layout.zero_stage} batch {layout.micro_batch_size:g} {layout.checkpointing.value:9s} "
+            f"zero{layout.zero_stage} batch {layout.micro_batch_size:g} {layout.recompute.value:9s} "
             f"stated {peak.stated_bytes / GIBI:6.1f} predicted {peak.predicted_bytes / GIBI:6.1f} GiB "
             f"{peak.error:+.1%}"
         )

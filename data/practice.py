@@ -17,6 +17,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from precision_time.corpus.famous_runs import famous_runs
 from precision_time.corpus.jobs import UnsupportedRow, row_workload
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.protocols import publisher
@@ -30,11 +31,20 @@ from precision_time.request.votes import STACK, Votes, counted_votes, recipe_vot
 from precision_time.workload.workload import Workload
 
 COUNTED = Path(__file__).parents[1] / "src/precision_time/request/data/practice/counted.toml"
+PUBLISHED = COUNTED.with_name("published.toml")
 _HEAD = """# What the rows of the shipped corpus say of practice. Written by data/practice.py; do not edit.
 #
 # votes: of publishers, each with one in every class that its rows are in; publishers: how many share it.
 # year: mean of the software of the rows.
 """
+_PUBLISHED_HEAD = """# Published trainings of large language models (corpus/data/famous_runs.csv). Written by
+# data/practice.py; do not edit. tokens: of an optimizer step, the largest of the training.
+
+# A job is like a run of which neither size nor number of devices is further off; assumed.
+[alike]
+most_times = 4.0
+
+[run]"""
 _LEAST_VOTES = 0.02
 _AGES = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
 """Years after the device to which the age of software is rounded."""
@@ -123,9 +133,7 @@ POINTS: Mapping[str, tuple[tuple[str, ...], Callable[[Row], Mapping[str, Any] | 
     ),
     "recompute": (
         ("family", "method", "room"),
-        lambda row: (
-            {"checkpointing": row.measured.layout.checkpointing.value} if row.measured.layout else None
-        ),
+        lambda row: {"recompute": row.measured.layout.recompute.value} if row.measured.layout else None,
     ),
     "compiler": (("family",), lambda row: {"compiler": row.measured.stack.compiler}),
     "memory_format": (("family",), lambda row: {"channels_last": row.measured.stack.channels_last}),
@@ -202,6 +210,28 @@ def tables_of(rows: Sequence[Row]) -> dict[str, Any]:
             ),
         }
     return tables
+
+
+def published_text() -> str:
+    """published.toml: trainings of large models as their sources state them, the largest batch of each."""
+    found: dict[tuple[str, int], list[Any]] = {}
+    for run in famous_runs():
+        if run.kind not in ("llm-large", "llm-moe") or run.length_unit != "tokens" or not run.global_batch:
+            continue
+        workload = _workload(run.model, "")
+        if workload is None:
+            continue
+        tokens = max(run.global_batch) * max(run.length)
+        key = (run.model, run.devices)
+        if key not in found or found[key][5] < tokens:
+            found[key] = [
+                *(run.model, round(workload.graph.params), workload.family == "moe", run.devices),
+                *(run.precision, tokens, run.source),
+            ]
+    rows = sorted(found.values(), key=repr)
+    columns = ["model", "params", "experts", "devices", "precision", "tokens", "source"]
+    lines = [*(f"  {_value(row)}," for row in rows)]
+    return "\n".join([_PUBLISHED_HEAD, f"columns = {_value(columns)}", "rows = [", *lines, "]", ""])
 
 
 def _sum(shares: Mapping[str, float]) -> float:
@@ -332,10 +362,12 @@ def main() -> None:
     tables = tables_of(rows)
     text = text_of(tables)
     if options.check:
-        if COUNTED.read_text(encoding="utf-8") != text:
-            raise SystemExit("counted.toml is not up to date. To fix: python data/practice.py")
+        for path, wanted in ((COUNTED, text), (PUBLISHED, published_text())):
+            if path.read_text(encoding="utf-8") != wanted:
+                raise SystemExit(f"{path.name} is not up to date. To fix: python data/practice.py")
     else:
         COUNTED.write_text(text, encoding="utf-8")
+        PUBLISHED.write_text(published_text(), encoding="utf-8")
     _print("With all votes", coverage(rows, votes_of(tables)))
     if options.held_out:
         _print("Without the votes of its publisher", held_out(rows))

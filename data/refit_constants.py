@@ -192,6 +192,13 @@ class Evidence:
 def priced_with(task: tuple[Changes, Sequence[int]]) -> MeasuredTable:
     """The rows of these numbers, priced with changed constants: to be called in a process of its own."""
     changes, wanted = task
+    change_constants(changes)
+    chosen = set(wanted)
+    return measured_table([row for row in load_corpus() if row.row_id in chosen])
+
+
+def change_constants(changes: Changes) -> None:
+    """Give the formulas of this process other constants, before anything is priced."""
     for (file, path), value in changes.items():
         table: Any = constants(file)
         if not path:
@@ -201,8 +208,6 @@ def priced_with(task: tuple[Changes, Sequence[int]]) -> MeasuredTable:
         for name in path[:-1]:
             table = table[name]
         table[path[-1]] = value
-    chosen = set(wanted)
-    return measured_table([row for row in load_corpus() if row.row_id in chosen])
 
 
 def priced(changes: Changes, rows: Sequence[Measurement]) -> MeasuredTable:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from precision_time_integrations.measure.result import TrialResult
     from precision_time_integrations.measure.trial import TrainingTrial
+    from precision_time_papers.campaign.result import TrialResult
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +38,7 @@ def trial_of() -> Callable[..., TrainingTrial]:
 def result_of() -> Callable[..., TrialResult]:
     """A finished trial whose figures are made up."""
 
-    from precision_time_integrations.measure.result import TrialResult
+    from precision_time_papers.campaign.result import TrialResult
 
     def make(**changes: Any) -> TrialResult:
         values: dict[str, Any] = {

@@ -236,7 +236,7 @@ def test_a_wrong_arrow_is_found() -> None:
     assert wrong_arrow((papers, "routes", "predictddl.py"), f"{server}.bodies.json_object")
     assert wrong_arrow((papers, "registry.py"), f"{ROUTING}.body")
     assert not wrong_arrow((papers, "routes", "predictddl.py"), f"{ROUTING}.body")
-    assert not wrong_arrow((papers, "cli", "campaign.py"), f"{integrations}.measure.store.read_store")
+    assert not wrong_arrow((papers, "campaign", "ray.py"), f"{integrations}.measure.store.only_writer")
     assert not wrong_arrow((server, "cli", "serve.py"), f"{core}.client.client.Client")
 
 
@@ -276,9 +276,10 @@ INSTALLED_AS = {"PIL": "pillow", "pynvml": "nvidia-ml-py", "sklearn": "scikit-le
 """Packages that are imported by another name than they are installed by."""
 _BY_THE_SERVER = {"anyio", "fastapi", "starlette"}
 BROUGHT_BY_OTHERS = {
+    "precision_time": {"polars"},
     "precision_time_integrations": _BY_THE_SERVER | {"scikit-learn"}, "precision_time_papers": _BY_THE_SERVER,
 }  # fmt: skip
-"""What route files import, which the server alone loads; the digits that campaigns of the papers train on."""
+"""Data frames where polars is; what route files import, which the server alone loads; digits to train on."""
 FINDERS = {"import_module", "required_module", "find_spec", "_needed"}
 """Functions that take the name of a module first."""
 
@@ -296,9 +297,7 @@ def declared(package: str) -> tuple[set[str], set[str]]:
         project = tomllib.loads(PROJECTS[name].read_text(encoding="utf-8"))["project"]
         extras = project["optional-dependencies"]
         core |= names_of(project["dependencies"])
-        more |= names_of(
-            each for extra in extras.keys() - {"dev", "docs", "testing"} for each in extras[extra]
-        )
+        more |= names_of(each for wanted in extras.values() for each in wanted)
     return core, more
 
 
@@ -385,6 +384,14 @@ def test_all_of_each_package_is_importable(package: str) -> None:
     assert list(names) == sorted(names)
     for name in names:
         assert hasattr(module, name)
+
+
+def test_the_readme_lists_every_extra() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(precision-time[a-z-]*)` \| (.*) \|$", text, re.M)
+    projects = [tomllib.loads(path.read_text(encoding="utf-8"))["project"] for path in PROJECTS.values()]
+    known = {each["name"]: set(each["optional-dependencies"]) for each in projects}
+    assert {name: set(re.findall(r"`([a-z-]+)`", listed)) for name, listed in rows} == known
 
 
 def test_every_extra_that_an_error_names_exists() -> None:

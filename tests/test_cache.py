@@ -136,6 +136,26 @@ def test_a_child_forked_while_a_thread_is_at_work_inside_goes_on() -> None:
         thread.join()
 
 
+def test_eight_threads_get_the_answers_of_one() -> None:
+    models = ("resnet50", "gpt2", "bert-large", "vit-base-16", "llama3-8b", "unet3d", "resnet18", "t5-small")
+    asked = [(model, batch) for batch in (1, 2, 3, 8) for model in models]
+
+    def ask(job: tuple[str, int]) -> tuple[float, float, float]:
+        found = predict_time(job[0], device="A100", gpus=8, batch_size=job[1], precision="bf16-mixed")
+        return found.step_time_s, found.interval.low_s, found.memory_bytes_per_device
+
+    cache.clear()
+    alone = [ask(job) for job in asked]
+    cache.clear()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            assert [*threads.map(ask, asked * 2)] == alone * 2
+    finally:
+        sys.setswitchinterval(interval)
+
+
 class Found(list[int]):
     """A list that can be referred to weakly."""
 

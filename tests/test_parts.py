@@ -212,3 +212,16 @@ def test_a_run_that_is_ended_leaves_nothing_running(tmp_path: Path, number: sign
             process.send_signal(number)
             assert held.read() == b""
         assert process.wait() == 128 + number
+
+
+def test_targets_of_the_makefile_run_first_and_beside_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, list[str]] = {}
+    monkeypatch.setattr(unit, "run_parts", lambda commands, _: seen.update(commands) or 0)
+    assert unit.main(["server", "--beside", "lint", "types"]) == 0
+    assert list(seen) == ["lint", "types", "server"]
+    assert seen["types"] == ["make", "--no-print-directory", "types"]
+    recipe = re.search(r"^test:.*\n\t(.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert recipe is not None
+    _, _, targets = recipe[1].partition("--beside ")
+    made = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {*targets.split()} == {"lint", "types", "wheel"} <= {*made}

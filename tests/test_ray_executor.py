@@ -29,8 +29,7 @@ from precision_time.learn.training import out_of_fold
 from precision_time.parallel.layout import Layout
 from precision_time.planning.layouts.search import search_layouts
 from precision_time.precision.catalog import get_policy
-from precision_time.predict.streaming import _Encoded
-from precision_time.predict.sweep import column_types
+from precision_time.predict.sweep import _Encoded, column_types
 from precision_time.ray_executor import _not_connected, import_ray, open_executor, ray_map, ray_session
 from precision_time.request import grid as grids
 from precision_time.request.grid import grid_of

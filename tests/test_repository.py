@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from surface import tree_of
+
 ROOT = Path(__file__).resolve().parents[1]
 MAX_FILE_LINES = 700
 MAX_FUNCTION_LINES = 120
@@ -41,11 +43,6 @@ def python_files() -> list[Path]:
 @cache
 def text_of(path: Path) -> str:
     return path.read_text(encoding="utf-8")
-
-
-@cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(text_of(path))
 
 
 def test_files_stay_readable() -> None:

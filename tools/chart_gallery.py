@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import precision_time as pt
-from precision_time.planning.layouts.drawing import step_drawing
 from precision_time.request.request import Request
+from precision_time_server.drawing import step_drawing
 
 PAGE = Path(__file__).parents[1] / "packages/server/src/precision_time_server/page"
 _LONG = "a-precision-with-a-name-that-somebody-made-up-and-that-fits-in-no-column-of-any-phone"

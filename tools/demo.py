@@ -12,7 +12,7 @@ JOBS = (
     "predict bert-large --device A100-SXM4-80GB --gpus 8 --batch-size 16 --seq-len 512"
     " --precision tf32,fp16-mixed,bf16-mixed --steps 7038",
     "predict llama3-8b --device H100-SXM5-80GB --gpus 8 --batch-size 1 --seq-len 8192 --zero-stage 3"
-    " --precision bf16-mixed,fp8-mixed --checkpointing selective --steps 1000",
+    " --precision bf16-mixed,fp8-mixed --recompute selective --steps 1000",
 )
 
 

@@ -1,8 +1,10 @@
 """Run the tests in parts, one process each and two at a time, and say one total at the end.
 
-    python tools/unit.py [--at-once N] [PART ...]
+    python tools/unit.py [--at-once N] [--branches FOLDER] [--beside TARGET ...] [PART ...]
 
-A process collects its own tests alone. The parts are in tests/parts.toml.
+A process collects its own tests alone. The parts are in tests/parts.toml. With --branches, what they take of
+the branches is counted (tools/branches.py). With --beside, targets of the Makefile run among them, the first
+of all: they wait for a network, and a processor that waits is free for a part.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from types import FrameType
+
+import branches
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ROOT / "tests" / "parts.toml"
@@ -169,14 +173,23 @@ def main(arguments: Sequence[str]) -> int:
     parts = paths_of_parts()
     parser.add_argument("part", nargs="*", metavar="PART", help=", ".join(parts))
     parser.add_argument("--at-once", type=int, default=2, help="parts at a time")
+    parser.add_argument("--branches", type=Path, metavar="FOLDER", help="count the branches taken, there")
+    parser.add_argument(
+        "--beside", nargs="+", default=[], metavar="TARGET", help="of the Makefile, to run as well"
+    )
     asked = parser.parse_args(arguments)
     if unknown := set(asked.part) - set(parts):
         parser.error(f"no such part: {', '.join(sorted(unknown))}. The parts: {', '.join(parts)}")
     os.environ["PRECISION_TIME_SLOW_TESTS"] = "fail"
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
-    chosen = {name: [*PYTEST, *paths] for name, paths in parts.items() if name in (asked.part or parts)}
-    return run_parts(chosen, asked.at_once)
+    run = (*branches.command_of(asked.branches.resolve()), *PYTEST[2:]) if asked.branches else PYTEST
+    chosen = {target: ["make", "--no-print-directory", target] for target in asked.beside}
+    chosen |= {name: [*run, *paths] for name, paths in parts.items() if name in (asked.part or parts)}
+    code = run_parts(chosen, asked.at_once)
+    low = branches.check(asked.branches.resolve()) if asked.branches and not asked.part else []
+    print(*low, sep="\n", end="\n" if low else "")
+    return code or int(bool(low))
 
 
 if __name__ == "__main__":

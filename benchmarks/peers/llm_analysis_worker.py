@@ -48,10 +48,10 @@ def seconds_per_step(job: dict[str, Any], flops_efficiency: float) -> float:
     )
     summary = analysis.training(
         batch_size_per_gpu=job["micro_batch_size"],
-        gradient_accumulation_steps=job["num_micro_batches"],
-        global_batch_size=job["micro_batch_size"] * job["num_micro_batches"] * job["dp"],
+        gradient_accumulation_steps=job["num_microbatches"],
+        global_batch_size=job["micro_batch_size"] * job["num_microbatches"] * job["dp"],
         seq_len=job["seq_len"],
-        activation_recomputation=ActivationRecomputation(RECOMPUTATION[job["checkpointing"]]),
+        activation_recomputation=ActivationRecomputation(RECOMPUTATION[job["recompute"]]),
         ds_zero=DSZeRO(job["zero_stage"]),
     )
     return float(summary["latency_per_iter"])

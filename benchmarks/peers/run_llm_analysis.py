@@ -64,8 +64,8 @@ def _job_of_row(row: Measurement) -> dict[str, Any]:
         "dp": layout.dp,
         "sequence_parallel": layout.sequence_parallel,
         "micro_batch_size": int(layout.micro_batch_size) if whole else layout.micro_batch_size,
-        "num_micro_batches": layout.num_micro_batches,
-        "checkpointing": str(layout.checkpointing),
+        "num_microbatches": layout.num_microbatches,
+        "recompute": str(layout.recompute),
         "zero_stage": layout.zero_stage,
     }
 
@@ -79,7 +79,7 @@ def published_jobs(published: Mapping[str, Any]) -> Iterator[tuple[str, dict[str
             "dp": 1,
             "sequence_parallel": False,
             "micro_batch_size": 1,
-            "num_micro_batches": 1,
+            "num_microbatches": 1,
             "zero_stage": 0,
         }
         yield job["id"], {**usual, **job["layout"], **job["sizes"], "seq_len": 2048, "gpu": "a100-sxm-80gb"}

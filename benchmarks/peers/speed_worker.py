@@ -29,9 +29,9 @@ def llm_analysis(folder: Path) -> Callable[[int], Any]:
     job: dict[str, Any] = {
         **{"layers": 96, "hidden": 12288, "heads": 96, "vocab": 51200, "seq_len": 2048},
         **{"gpu": "a100-sxm-80gb", "tp": TP, "pp": PP, "dp": DP, "sequence_parallel": True},
-        **{"micro_batch_size": MICRO, "checkpointing": "full", "zero_stage": 1},
+        **{"micro_batch_size": MICRO, "recompute": "full", "zero_stage": 1},
     }
-    return lambda rounds: seconds_per_step({**job, "num_micro_batches": rounds}, 0.5)
+    return lambda rounds: seconds_per_step({**job, "num_microbatches": rounds}, 0.5)
 
 
 def calculon(folder: Path) -> Callable[[int], Any]:

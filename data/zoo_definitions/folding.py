@@ -3,7 +3,7 @@
 One training step of the first phase: crops of 256 residues, 128 clustered and 1024 further sequences, 4
 templates. Of the recycling passes, drawn from 0 to 3, the mean of 1.5 runs without gradients: one whole pass
 and one through half of the Evoformer. Attention is written out, as in the published code; gradients are not
-checkpointed, which a user says with `--checkpointing`. Geometry of side chains is left out.
+checkpointed, which a user says with `--recompute`. Geometry of side chains is left out.
 """
 
 from __future__ import annotations

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from .planning.run.api import predict_run as predict_run
     from .planning.run.prediction import RunPrediction as RunPrediction
     from .predict.api import predict_time as predict_time
+    from .predict.changes import Alternative as Alternative
+    from .predict.changes import Sensitivity as Sensitivity
+    from .predict.changes import sensitivity as sensitivity
+    from .predict.changes import what_matters as what_matters
     from .predict.compare import compare_precisions as compare_precisions
     from .predict.compare import predict_many as predict_many
     from .predict.compare import sweep as sweep
@@ -36,16 +40,12 @@ if TYPE_CHECKING:
     from .predict.prediction import NearestMeasurement as NearestMeasurement
     from .predict.prediction import Prediction as Prediction
     from .predict.predictions import Predictions as Predictions
-    from .predict.sensitivity import Sensitivity as Sensitivity
-    from .predict.sensitivity import sensitivity as sensitivity
-    from .predict.what_matters import Alternative as Alternative
-    from .predict.what_matters import what_matters as what_matters
     from .request.request import Request as Request
 
 __version__ = "0.2.0"
 
 _HOMES = {
-    "Alternative": ".predict.what_matters",
+    "Alternative": ".predict.changes",
     "AsyncClient": ".client.client",
     "Client": ".client.client",
     "Interval": ".predict.prediction",
@@ -60,7 +60,7 @@ _HOMES = {
     "Predictions": ".predict.predictions",
     "Request": ".request.request",
     "RunPrediction": ".planning.run.prediction",
-    "Sensitivity": ".predict.sensitivity",
+    "Sensitivity": ".predict.changes",
     "ServerError": ".errors",
     "advise_precisions": ".planning.precisions.advice",
     "compare_precisions": ".predict.compare",
@@ -72,10 +72,10 @@ _HOMES = {
     "predict_many": ".predict.compare",
     "predict_run": ".planning.run.api",
     "predict_time": ".predict.api",
-    "sensitivity": ".predict.sensitivity",
+    "sensitivity": ".predict.changes",
     "sweep": ".predict.compare",
     "sweep_tables": ".predict.compare",
-    "what_matters": ".predict.what_matters",
+    "what_matters": ".predict.changes",
 }
 """Public names and their homes, imported on first use, so that `import precision_time` stays fast."""
 

@@ -10,6 +10,8 @@ from .records import dataclass
 
 LAYOUT_CHOSEN = "default-layout"
 """Code of the remark that a layout was chosen, and which."""
+SHARDED = "default-sharding"
+"""Code of the remark that a ZeRO stage was assumed, and which."""
 SAMPLES = "samples"
 """Code of the remark that says what a sample is: up to its first semicolon on the first line of a page."""
 LEFT_OPEN = "left-open"

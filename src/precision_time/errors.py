@@ -146,7 +146,7 @@ class MissingExtraError(PrecisionTimeError, ImportError):
     Args:
         package: What could not be imported.
         extra: The extra of this distribution that brings it, or what else to install, such as
-            "precision-time-papers[learners]".
+            "precision-time-papers[torch]".
         purpose: What it is needed for, as the end of "... is needed to".
     """
 

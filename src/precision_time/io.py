@@ -415,7 +415,7 @@ def _compiled() -> Mapping[str, tuple[int, Any]]:
 
 
 def compiled(folder: Path) -> str:
-    """What `compiled.json` has to hold for the package in `folder`: all of its TOML files that JSON can say."""
+    """What `compiled.json` has to hold for the package in `folder`: its TOML files that JSON can say."""
     tables = {}
     for path in sorted(folder.rglob("*.toml")):
         content = path.read_bytes()

@@ -16,7 +16,7 @@ _OPTIONS = {"init": False, "repr": False, "eq": False}
 _MISSING = dataclasses.MISSING
 
 if TYPE_CHECKING:
-    from dataclasses import dataclass
+    from dataclasses import dataclass as dataclass  # noqa: PLC0414 - what other modules take from here
 else:
 
     def dataclass(cls=None, /, *, frozen=False, repr=True, eq=True, **options):  # noqa: A002

@@ -12,7 +12,7 @@ import pytest
 
 from precision_time.planning.decision.api import plan
 from precision_time.predict.api import predict_time
-from precision_time.predict.what_matters import what_matters
+from precision_time.predict.changes import what_matters
 from precision_time.request.request import Request
 
 HARDWARE = str(Path(__file__).parents[2] / "docs" / "examples" / "cluster.toml")

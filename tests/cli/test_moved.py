@@ -11,6 +11,7 @@ import pytest
 
 from precision_time.cli import main as root
 from precision_time.cli.main import command_paths, every_command
+from precision_time.request.schema import MOVED as MOVED_FIELDS
 
 MOVED = tomllib.loads(Path(root.__file__).with_name("data").joinpath("moved.toml").read_text("utf-8"))
 
@@ -81,13 +82,6 @@ def test_what_is_gone_says_what_does_the_same(cli: Callable[..., Any], old: str,
     assert f"is gone. To fix: {instead}" in " ".join(answer.err.split())
 
 
-def test_what_goes_with_the_next_release_says_so(cli: Callable[..., Any]) -> None:
-    answer = cli("kubernetes", "certificate", "--help")
-    assert answer.code == 0
-    assert answer.err.startswith("Note: kubernetes certificate goes with the next release: cert-manager")
-    assert "certificate" not in cli("kubernetes", "--help").out
-
-
 def test_files_of_several_kinds_are_told_by_their_endings(cli: Callable[..., Any], tmp_path: Path) -> None:
     picture, table = tmp_path / "a.svg", tmp_path / "a.csv"
     asked = ("predict", "resnet50", "-g", "1,2")
@@ -155,3 +149,23 @@ def test_the_page_of_upgrades_has_every_row() -> None:
     rows = [f"| `{old}` | `{new}` |" for old, new in MOVED["commands"].items()]
     rows += [f"| `{path}` | `{old}` | `{new}` |" for path, old, new in OPTIONS]
     assert [row for row in rows if row not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("--grad-accum 2", "--num-microbatches 2"),
+        ("--checkpointing full", "--recompute full"),
+        ("--set shard_size=4 --zero-stage 3", "--dp-shard 4 --zero-stage 3"),
+    ],
+)
+def test_a_field_by_its_old_name_is_one_of_a_step(cli: Callable[..., Any], old: str, new: str) -> None:
+    """It was taken for a field of a whole run."""
+    before, now = (cli(*f"predict llama3-8b -d 8xH100 -b 1 --brief {said}".split()) for said in (old, new))
+    assert (before.code, before.out) == (now.code, now.out)
+    assert "per step" in now.out
+
+
+def test_the_page_of_upgrades_has_every_field() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "upgrade.md").read_text(encoding="utf-8")
+    assert [old for old, new in MOVED_FIELDS.items() if f"| field | `{old}` | `{new}` |" not in page] == []

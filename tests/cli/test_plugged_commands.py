@@ -114,7 +114,9 @@ def test_a_command_of_a_member_that_is_not_installed_says_how(
     listed = {**MEMBERS["commands"], "ghn": "precision-time-papers"}
     monkeypatch.setattr(root, "loaded", lambda group: {})
     monkeypatch.setattr(
-        root, "packaged_toml", lambda package, name: {"commands": listed if "members" in name else {}}
+        root,
+        "packaged_toml",
+        lambda package, name: {"commands": listed if "members" in name else {}, "gone": {}},
     )
     clear()
     answer = cli(*words)
@@ -126,3 +128,25 @@ def test_a_command_of_a_member_that_is_not_installed_says_how(
 def test_a_name_that_went_to_a_member_says_where() -> None:
     with pytest.raises(AttributeError, match="pip install precision-time-papers, then"):
         precision_time.search_precisions  # noqa: B018
+
+
+def test_commands_that_cannot_be_imported_are_named_and_hurt_no_other(  # type: ignore[no-untyped-def]
+    installed: None, cli, tmp_path: Path
+) -> None:
+    (tmp_path / "their_data.py").write_text("import no_such_package\n")
+    assert cli("list", "precisions", "--json").err == ""  # of the core: no plug-in is asked
+    for words in (("--help",), ("import", "--formats"), ("greet", "you")):
+        with pytest.warns(RuntimeWarning, match="precision_time|theirs|their_data") as said:
+            answer = cli(*words)
+        assert len([each for each in said if "their_data" in str(each.message)]) == 1
+        assert answer.code == (2 if words[0] == "greet" else 0)
+        forget_plugins()
+
+
+def test_a_command_whose_code_cannot_be_imported_says_so(installed: None, cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "their_code.py").write_text("import no_such_package\n")
+    with pytest.warns(RuntimeWarning, match="predict is there already"):
+        answer = cli("greet", "you")
+    assert answer.code == 2
+    assert answer.err.startswith("Error: greet cannot be loaded: their_code: No module named 'no_such_pack")
+    assert cli("import", "--formats").code == 0

@@ -73,11 +73,11 @@ def test_options_become_the_fields_of_a_request(cli: Callable[..., Any], asked: 
     words = (
         "predict resnet50 --device A100-SXM4-80GB --gpus 16 --nodes 2 --node-type DGX-A100 --batch-size 32"
         " --seq-len 128 --image-size 192 --dataset imagenet --samples 1000 --epochs 90 --framework pytorch"
-        " --stack ngc-tuned --optimizer lamb --tp 2 --pp 4 --zero-stage 1 --num-microbatches 3 --checkpointing full"
-        " --cp 5 --ep 6 --etp 7 --vpp 8 --schedule interleaved --stage-layers 7,8x2,7"
+        " --stack ngc-tuned --optimizer lamb --tp 2 --pp 4 --zero-stage 1 --num-microbatches 3"
+        " --recompute full --cp 5 --ep 6 --etp 7 --vpp 8 --schedule interleaved --stage-layers 7,8x2,7"
         " --no-sequence-parallel --cp-comm-type ulysses --dp-shard 9 --no-reshard-after-forward"
-        " --offload optimizer --expert-capacity-factor 1.25 --rank-order tp-pp-cp-dp --prefetch 2 --no-stragglers"
-        " --input-rate 900 --coverage 0.8 --size hidden=64 --size rate=0.5 --precision tf32"
+        " --offload optimizer --expert-capacity-factor 1.25 --rank-order tp-pp-cp-dp --prefetch 2"
+        " --no-stragglers --input-rate 900 --coverage 0.8 --size hidden=64 --size rate=0.5 --precision tf32"
         " --intra-node pcie4 --inter-node ethernet-50g --software 2024.5 --compiler xla --channels-last"
         " --fused-optimizer --no-unpadded-sequences --real-input --scope full-step --uneven --task squad"
     )
@@ -87,7 +87,7 @@ def test_options_become_the_fields_of_a_request(cli: Callable[..., Any], asked: 
         "model": "resnet50", "device": "A100-SXM4-80GB", "gpus": 16, "nodes": 2, "node_type": "DGX-A100",
         "batch_size": 32, "seq_len": 128, "image_size": 192, "dataset": "imagenet",
         "samples": 1000, "epochs": 90.0, "framework": "pytorch", "stack": "ngc-tuned",
-        "optimizer": "lamb", "tp": 2, "pp": 4, "zero_stage": 1, "num_microbatches": 3, "checkpointing": "full",
+        "optimizer": "lamb", "tp": 2, "pp": 4, "zero_stage": 1, "num_microbatches": 3, "recompute": "full",
         "input_rate": 900.0, "coverage": 0.8, "sizes": {"hidden": 64, "rate": 0.5},
         "precision": "tf32", "cp": 5, "ep": 6, "etp": 7, "vpp": 8, "schedule": "interleaved",
         "stage_layers": "7,8x2,7", "sequence_parallel": False, "cp_comm_type": "ulysses", "dp_shard": 9,

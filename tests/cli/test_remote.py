@@ -86,6 +86,20 @@ def test_a_configuration_is_sent(cli: Cli, remote: Cli, tmp_path: Path) -> None:
     assert there == here
 
 
+@pytest.mark.parametrize("more", [(), ("--json",), ("--input", "float32[B,32]")])
+def test_code_is_captured_here_and_its_graph_sent(
+    cli: Cli, remote: Cli, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    path = tmp_path / "net.py"
+    path.write_text(
+        "from torch import nn\n\ndef small(width=64):\n    return nn.Sequential(nn.Linear(32, width))\n"
+    )
+    words = ("predict", f"{path}:small", "-d", "A100", "-g", "2", "--size", "width=128", *more)
+    here, there = cli(*words), remote(*words)
+    assert there.code == 0
+    assert there == here
+
+
 @pytest.mark.slow
 def test_a_file_is_uploaded(cli: Cli, remote: Cli, tmp_path: Path) -> None:
     import onnx
@@ -117,14 +131,13 @@ def test_a_stored_cluster_says_what_is_not_said(cli: Cli, remote: Cli, url: str)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("predict net.py:Net", "no code is sent to a service"),
         ("predict resnet50 --emit torchrun", "--emit does not go with --server"),
         ("plan resnet50 --epochs 1 --why", "--why does not go with --server"),
         ("layout llama3-8b -g 8 --timeline step.svg", "--timeline does not go with --server"),
         ("evaluate runs.csv", "evaluate does not go to a server"),
         ("devices", "list does not go to a server"),
         ("predict resnet50 --custom own.toml", "own.toml"),
-        ("predict nowhere.onnx", "nowhere.onnx cannot be read"),
+        ("predict nowhere.onnx", "nowhere.onnx"),
     ],
 )
 def test_what_does_not_go_to_a_service_is_said(remote: Cli, words: str, said: str) -> None:

@@ -209,7 +209,7 @@ def complete(cli, monkeypatch: pytest.MonkeyPatch, words: str) -> set[str]:
         ("pre", {"predict", "precisions"}),
         ("list pre", {"precisions"}),
         ("papers predictddl ", {"predict", "batch", "train", "registry", "collect"}),
-        ("predict --cont", {"--cp-comm-type"}),
+        ("predict --cp-c", {"--cp-comm-type"}),
         ("predict resnet50 --schedule inter", {"interleaved"}),
         ("predict resnet50 --cp-comm-type ", {"ring", "all-gather", "ulysses"}),
         ("predict resnet50 --stack torch", {"torchtitan"}),

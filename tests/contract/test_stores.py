@@ -7,8 +7,9 @@ from pathlib import Path
 
 from precision_time.corpus.store import MeasurementStore, shipped_store
 from precision_time.testing.stores import StoreSuite
-from precision_time_integrations.measure.result import TrialResult
-from precision_time_integrations.measure.store import CampaignStore, CsvTable, read_store
+from precision_time_integrations.measure.store import CsvTable
+from precision_time_papers.campaign.result import TrialResult
+from precision_time_papers.campaign.store import CampaignStore, read_store
 
 
 class TestMeasurementStore(StoreSuite):

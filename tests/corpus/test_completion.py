@@ -8,7 +8,7 @@ import pytest
 from precision_time.corpus.importer import read_measurements
 from precision_time.corpus.measurement import Measurement, Quality
 from precision_time.corpus.store import SCHEMA_VERSION, MeasurementStore, write_store
-from precision_time.parallel.layout import Checkpointing, Offload, PipelineSchedule
+from precision_time.parallel.layout import Offload, PipelineSchedule, Recompute
 
 PROPS = {"task": "lm-pretrain", "precision": "bf16-mixed", "batch_per_device": "", "step_time_s": "10"}
 """Of a large-model row, beside what each test states."""
@@ -50,7 +50,7 @@ def test_megatron_of_2021_runs_by_its_published_script(imported_row, model, degr
     assert layout is not None and layout.global_batch_size == total
     assert (layout.micro_batch_size, layout.vpp) == (micro, chunks)
     assert (layout.schedule is PipelineSchedule.INTERLEAVED) is (chunks > 1)
-    assert layout.checkpointing is Checkpointing.FULL
+    assert layout.recompute is Recompute.FULL
     assert any("run_table_1.sh" in text for text in found.assumptions)
 
 
@@ -92,10 +92,10 @@ def test_experts_may_span_the_tensor_axis_when_they_are_not_cut(imported_row):
 @pytest.mark.parametrize(
     ("source", "word", "expected"),
     [
-        ("torchtitan", "selective layer", (Checkpointing.FULL, 0.5)),
-        ("torchtitan", "full", (Checkpointing.FULL, 1.0)),
-        ("megatron-lm", "selective", (Checkpointing.SELECTIVE, 1.0)),
-        ("torchtitan", "none", (Checkpointing.NONE, 1.0)),
+        ("torchtitan", "selective layer", (Recompute.FULL, 0.5)),
+        ("torchtitan", "full", (Recompute.FULL, 1.0)),
+        ("megatron-lm", "selective", (Recompute.SELECTIVE, 1.0)),
+        ("torchtitan", "none", (Recompute.NONE, 1.0)),
     ],
 )
 def test_words_of_checkpointing(imported_row, source, word, expected):
@@ -107,7 +107,7 @@ def test_words_of_checkpointing(imported_row, source, word, expected):
         seq_len=8192,
     )
     assert found.layout is not None
-    assert (found.layout.checkpointing, found.layout.checkpointed_share) == expected
+    assert (found.layout.recompute, found.layout.recompute_share) == expected
 
 
 def test_step_time_from_a_stated_flop_rate(imported_row):

@@ -11,7 +11,7 @@ import pytest
 from precision_time.corpus.importer import read_measurements, with_repeats
 from precision_time.corpus.measurement import Measurement, Quality, Rejected
 from precision_time.cost.job import TimingScope
-from precision_time.parallel.layout import Checkpointing
+from precision_time.parallel.layout import Recompute
 
 Find = Callable[..., Measurement]
 
@@ -85,7 +85,7 @@ def test_micro_batch_is_per_replica_under_model_parallelism(find: Find):
     row = find(source="vtrain")
     assert (row.layout.dp, row.layout.tp, row.layout.pp) == (1, 2, 4)
     assert (row.micro_batch_size, row.num_microbatches) == (1, 8)
-    assert row.layout.checkpointing is Checkpointing.FULL
+    assert row.layout.recompute is Recompute.FULL
 
 
 def test_placement_gives_nodes_and_sync_time_is_kept(find: Find):

@@ -16,7 +16,7 @@ from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.calibration.fit import calibrate_file
 from precision_time.learn.evaluation import evaluate_csv
 from precision_time.predict.compare import predict_many
-from precision_time.predict.streaming import write_sweep
+from precision_time.predict.sweep import write_sweep
 from precision_time.request.grid import grid_of_file
 
 GOOD = {

@@ -26,7 +26,7 @@ from precision_time.parallel.layout import Layout
 STORED_WITHOUT = {
     **dict.fromkeys(("dp", "tp", "pp", "cp", "ep", "vpp", "num_microbatches", "prefetch"), 1),
     **dict.fromkeys(("zero_stage", "dp_shard"), 0),
-    **dict.fromkeys(("checkpointing", "offload"), "none"),
+    **dict.fromkeys(("recompute", "offload"), "none"),
     "sequence_parallel": False,
     "bucket_bytes": 25 * 2**20,
     "data_parallel_engine": "ddp",
@@ -38,8 +38,8 @@ STORED_WITHOUT = {
     "expert_capacity_factor": 0.0,
     "expert_nodes": 0,
     "expert_overlap": False,
-    "checkpointed_share": 1.0,
-    "recomputed": (),
+    "recompute_layers": 0.0,
+    "recompute_modules": (),
     "rank_order": ("tp", "cp", "dp", "pp"),
 }
 """Of a layout: stores in use leave these values out, so that they must stay the defaults of `Layout`."""

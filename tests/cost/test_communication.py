@@ -15,7 +15,7 @@ from precision_time.cost.overlap import gradient_schedule
 from precision_time.cost.stacks import Stack
 from precision_time.cost.traffic import TransformerTraffic, traffic_of
 from precision_time.hardware.device import Cluster, Device, Link
-from precision_time.parallel.layout import Checkpointing, CpCommType, Layout
+from precision_time.parallel.layout import CpCommType, Layout, Recompute
 from precision_time.precision.policy import DType, PrecisionPolicy
 from precision_time.workload.graph import Node, OpClass, OpGraph
 
@@ -101,7 +101,7 @@ LAYOUTS = [
     Layout(dp=64, zero_stage=2, num_microbatches=4),
     Layout(dp=64, zero_stage=3),
     Layout(dp=8, tp=8, sequence_parallel=True),
-    Layout(dp=8, tp=2, pp=4, num_microbatches=8, checkpointing=Checkpointing.FULL),
+    Layout(dp=8, tp=2, pp=4, num_microbatches=8, recompute=Recompute.FULL),
     Layout(dp=16, cp=4),
     Layout(dp=64, ep=8),
     Layout(dp=64, data_parallel_engine="parameter-server"),
@@ -179,7 +179,7 @@ def test_tensor_parallelism_sends_four_boundaries_per_layer_and_six_when_recompu
     ring = 2 * 7 / 8 * boundary * LAYERS
     plain = volume_bytes(Layout(tp=8), "tensor", unit_links) * 1e6
     assert plain == pytest.approx(4 * ring)
-    again = volume_bytes(Layout(tp=8, checkpointing=Checkpointing.FULL), "tensor", unit_links) * 1e6
+    again = volume_bytes(Layout(tp=8, recompute=Recompute.FULL), "tensor", unit_links) * 1e6
     assert again == pytest.approx(6 * ring)
     sequence = volume_bytes(Layout(tp=8, sequence_parallel=True), "tensor", unit_links) * 1e6
     assert sequence == pytest.approx(plain)

@@ -15,7 +15,7 @@ from precision_time.cost.roofline import compiler_rates, load_kernel_model
 from precision_time.cost.stacks import get_stack_profile
 from precision_time.cost.terms import HOST_STALL, KERNEL_TERMS
 from precision_time.hardware.catalog import get_cluster
-from precision_time.parallel.layout import Checkpointing, Layout
+from precision_time.parallel.layout import Layout, Recompute
 from precision_time.precision.catalog import get_policy
 from precision_time.precision.lowering import lower
 from precision_time.workload.resolve import load_workload
@@ -83,8 +83,8 @@ def test_casts_are_those_of_autocast():
 @given(st.sampled_from(MODELS), st.integers(1, 64))
 def test_checkpointing_recomputes_the_forward_pass(model, batch):
     plain, selective, full = (
-        costs_of(group_of(model, batches=(float(batch),), layout=Layout(checkpointing=mode)))[1]
-        for mode in (Checkpointing.NONE, Checkpointing.SELECTIVE, Checkpointing.FULL)
+        costs_of(group_of(model, batches=(float(batch),), layout=Layout(recompute=mode)))[1]
+        for mode in (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
     )
     assert plain.terms["recompute_s"][0] == 0.0
     # Full checkpointing repeats the layers, not an embedding or a vocabulary's loss.

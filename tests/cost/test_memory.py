@@ -22,7 +22,7 @@ from precision_time.cost.memory import (
 from precision_time.cost.memory.parts import _span_of_layers, _split_by_tensor_parallelism
 from precision_time.cost.stacks import Stack, get_stack_profile
 from precision_time.hardware.catalog import get_cluster
-from precision_time.parallel.layout import Checkpointing, Layout, Offload, PipelineSchedule
+from precision_time.parallel.layout import Layout, Offload, PipelineSchedule, Recompute
 from precision_time.precision.catalog import get_policy
 from precision_time.precision.policy import DType
 from precision_time.precision.quantization import gathered_bytes
@@ -115,9 +115,7 @@ def test_activations_of_a_layer_are_those_of_korthikanti(layers, hidden, heads, 
         (True, "full"): 2 / tp,
     }
     for (split, mode), factor in expected.items():
-        layout = Layout(
-            tp=tp, micro_batch_size=batch, sequence_parallel=split, checkpointing=Checkpointing(mode)
-        )
+        layout = Layout(tp=tp, micro_batch_size=batch, sequence_parallel=split, recompute=Recompute(mode))
         kept = terms(layout, policy=MEGATRON, sizes=sizes)["activations"]
         assert kept == pytest.approx(unit * factor * layers, rel=0.06)
 
@@ -244,7 +242,7 @@ def test_a_packed_base_takes_four_bits_and_one_weight_of_it_more():
     every = ["q", "k", "v", "o", "gate", "up", "down"]
     lora, packed = (
         terms(
-            Layout(checkpointing=Checkpointing.FULL), policy=get_policy("bf16"), stack=PLAIN,
+            Layout(recompute=Recompute.FULL), policy=get_policy("bf16"), stack=PLAIN,
             model=f"llama2-70b-{kind}", sizes={"lora_rank": 64, "lora_targets": every},
         )
         for kind in ("lora", "qlora")
@@ -309,36 +307,36 @@ def test_context_parallelism_splits_activations_and_logits():
     tp=st.sampled_from([1, 2, 8]),
     stage=st.integers(0, 2),
     batch=st.floats(0.5, 64),
-    mode=st.sampled_from(list(Checkpointing)),
+    mode=st.sampled_from(list(Recompute)),
 )
 def test_more_sharding_and_smaller_batches_never_need_more(dp, tp, stage, batch, mode):
-    layout = Layout(dp=dp, tp=tp, zero_stage=stage, micro_batch_size=batch, checkpointing=mode)
+    layout = Layout(dp=dp, tp=tp, zero_stage=stage, micro_batch_size=batch, recompute=mode)
     here = sum(terms(layout).values())
     assert states(replace(layout, zero_stage=stage + 1)) <= states(layout) * (1 + 1e-12)
     assert sum(terms(replace(layout, micro_batch_size=batch / 2)).values()) <= here
     assert states(replace(layout, tp=2 * tp)) == pytest.approx(states(layout) / 2)
 
 
-@given(mode=st.sampled_from(list(Checkpointing)), pp=st.sampled_from([1, 2, 4]), split=st.booleans())
-def test_checkpointing_keeps_less_the_more_it_recomputes(mode, pp, split):
-    layout = Layout(tp=2, pp=pp, sequence_parallel=split, num_microbatches=8, checkpointing=mode)
+@given(mode=st.sampled_from(list(Recompute)), pp=st.sampled_from([1, 2, 4]), split=st.booleans())
+def test_recomputation_keeps_less_the_more_it_recomputes(mode, pp, split):
+    layout = Layout(tp=2, pp=pp, sequence_parallel=split, num_microbatches=8, recompute=mode)
     kept = terms(layout)["activations"]
-    assert kept <= terms(replace(layout, checkpointing=Checkpointing.NONE))["activations"]
-    assert kept >= terms(replace(layout, checkpointing=Checkpointing.FULL))["activations"]
+    assert kept <= terms(replace(layout, recompute=Recompute.NONE))["activations"]
+    assert kept >= terms(replace(layout, recompute=Recompute.FULL))["activations"]
 
 
-def test_checkpointing_part_of_the_layers_lies_between():
-    none, half, full = (
-        terms(Layout(checkpointing=Checkpointing.FULL, checkpointed_share=share))["activations"]
-        for share in (0.0, 0.5, 1.0)
+def test_recomputing_part_of_the_layers_lies_between():
+    none = terms(Layout())["activations"]
+    half, full = (
+        terms(Layout(recompute=Recompute.FULL, recompute_layers=share))["activations"]
+        for share in (0.5, 0.0)  # 0 for all
     )
     assert half == pytest.approx((none + full) / 2)
-    assert none == pytest.approx(terms(Layout())["activations"])
 
 
 def test_many_batches_at_once_are_each_their_own():
     batches = [1.0, 2.0, 64.0]
-    layout = Layout(pp=4, num_microbatches=8, checkpointing=Checkpointing.FULL)
+    layout = Layout(pp=4, num_microbatches=8, recompute=Recompute.FULL)
     together = total_bytes(memory_of(group(layout, batches=batches)))
     apart = [
         float(np.max(total_bytes(memory_of(group(replace(layout, micro_batch_size=size))))))
@@ -394,19 +392,19 @@ def test_named_operators_that_run_again_are_not_kept():
     policy = get_policy("bf16-mixed", variant="megatron")
     stack = get_stack_profile("megatron").stack()
 
-    def kept(*names: str, mode: Checkpointing = Checkpointing.SELECTIVE) -> float:
-        layout = Layout(ep=8, dp=8, checkpointing=mode, recomputed=names)
+    def kept(*names: str, mode: Recompute = Recompute.SELECTIVE) -> float:
+        layout = Layout(ep=8, dp=8, recompute=mode, recompute_modules=names)
         asked = {"policy": policy, "stack": stack, "model": "deepseek-v3", "sizes": None, "seq_len": 4096}
         return terms(layout, **asked)["activations"]
 
-    whole = kept(mode=Checkpointing.NONE)
+    whole = kept(mode=Recompute.NONE)
     assert whole - kept("mla_up_proj") == pytest.approx(61 * 4096 * 128 * (192 + 192 + 256) * 2)
     # The input of the second product of each of eight routed experts, 2,048 wide, in 58 layers.
     assert whole - kept("moe_act") == pytest.approx(58 * 4096 * 8 * 2048 * 2)
     # Norms keep their inputs; what they put out is read by products: two of 7,168 and two latents.
     assert whole - kept("layernorm") == pytest.approx(61 * 4096 * (2 * 7168 + 1536 + 512) * 2, rel=1e-3)
     every = kept("layernorm", "mla_up_proj", "moe_act")
-    assert kept(mode=Checkpointing.FULL) < every < kept("mla_up_proj")
+    assert kept(mode=Recompute.FULL) < every < kept("mla_up_proj")
 
 
 def test_a_stage_of_dense_layers_holds_no_experts():
@@ -424,7 +422,7 @@ def test_deepspeed_keeps_what_a_stage_sent():
             float(np.max(stage["activations"]))
             for stage in memory_by_stage(
                 group(
-                    Layout(pp=4, num_microbatches=8, checkpointing=Checkpointing.FULL),
+                    Layout(pp=4, num_microbatches=8, recompute=Recompute.FULL),
                     stack=replace(get_stack_profile(name).stack(framework_year=2023.6), fused_attention=True),
                 )
             )
@@ -454,10 +452,10 @@ def mildest_fits(job: Job) -> bool:
     """
     layout = job.layout
     options = [layout] + [
-        replace(layout, checkpointing=mode, zero_stage=max(layout.zero_stage, stage))
-        for mode in Checkpointing
+        replace(layout, recompute=mode, zero_stage=max(layout.zero_stage, stage))
+        for mode in Recompute
         for stage in (0, 1)
-        if layout.checkpointing is Checkpointing.NONE or mode is layout.checkpointing
+        if layout.recompute is Recompute.NONE or mode is layout.recompute
     ]
     return any(
         np.all(
@@ -504,14 +502,14 @@ def test_many_layouts_in_one_call_need_what_each_needs_alone(model):
     layouts = [
         Layout(
             dp=8 // (pp * tp), pp=pp, tp=tp, zero_stage=zero, micro_batch_size=batch, num_microbatches=4,
-            checkpointing=mode, checkpointed_share=share, recomputed=named, sequence_parallel=tp > 1,
+            recompute=mode, recompute_layers=share % 1.0, recompute_modules=named, sequence_parallel=tp > 1,
         )
         for pp, tp in ((1, 1), (2, 2), (4, 1))
         for zero, batch in ((0, 1.0), (2, 3.0), (3, 2.0))
         for mode, share, named in (
-            (Checkpointing.NONE, 1.0, ()),
-            (Checkpointing.SELECTIVE, 1.0, ("core_attn",)),
-            (Checkpointing.FULL, 0.5, ()),
+            (Recompute.NONE, 1.0, ()),
+            (Recompute.SELECTIVE, 1.0, ("core_attn",)),
+            (Recompute.FULL, 0.5, ()),
         )
     ]  # fmt: skip
     [job] = group(layouts[0], model=model, sizes=None, seq_len=1024).shared

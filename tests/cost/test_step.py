@@ -21,7 +21,7 @@ from precision_time.cost.terms import EXPOSED_TERMS as ALL_EXPOSED
 from precision_time.cost.terms import HOST_STALL, KERNEL_TERMS, TERMS
 from precision_time.errors import LayoutError
 from precision_time.hardware.catalog import get_cluster
-from precision_time.parallel.layout import Checkpointing, Layout
+from precision_time.parallel.layout import Layout, Recompute
 from precision_time.precision.catalog import get_policy
 from precision_time.request.schema import RequestFields
 from precision_time.workload.resolve import load_workload
@@ -83,7 +83,7 @@ jobs = st.fixed_dictionaries(
         "batch": st.sampled_from([1, 8, 64]),
         "num_microbatches": st.sampled_from([1, 4]),
         "zero_stage": st.sampled_from([0, 1, 3]),
-        "checkpointing": st.sampled_from(list(Checkpointing)),
+        "recompute": st.sampled_from(list(Recompute)),
     }
 )
 """Arguments of `job_of`: a job itself would be too long to print."""
@@ -152,9 +152,9 @@ def test_muon_multiplies_the_matrices_of_the_layers():
 def test_recomputation_is_there_only_under_checkpointing(asked):
     job = job_of(**asked)
     found = terms_of(job)["recompute_s"]
-    if job.layout.checkpointing is Checkpointing.NONE:
+    if job.layout.recompute is Recompute.NONE:
         assert found == 0.0
-    elif job.layout.checkpointing is Checkpointing.FULL:
+    elif job.layout.recompute is Recompute.FULL:
         assert found > 0.0
 
 

@@ -123,9 +123,23 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= MAX_README_LINES
 
 
+WAIT = dict.fromkeys(
+    ("docs/guides/measure.md", "docs/guides/planning.md"),
+    pytest.mark.nightly(
+        covered_by="tests/docs/test_docs.py::test_generated_blocks_are_up_to_date[docs/guides/layouts.md]"
+    ),
+)
+"""Pages whose commands take seconds of the processor: they plan many alternatives, or measure."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if GENERATED.search(page.read_text(encoding="utf-8"))], ids=name_of
+    "page",
+    [
+        pytest.param(page, marks=WAIT.get(name_of(page), ()), id=name_of(page))
+        for page in PAGES
+        if GENERATED.search(page.read_text(encoding="utf-8"))
+    ],
 )
 def test_generated_blocks_are_up_to_date(page: Path, update_docs: ModuleType) -> None:
     text = page.read_text(encoding="utf-8")

@@ -55,7 +55,7 @@ NAMED: Mapping[str, Sequence[Any]] = {
     "task": ["squad-finetune", "lora", "glue", "", "qlora"],
     "lora_targets": ["q,v", "all-linear", "q_proj", "q,k,v,o,gate,up,down", ","],
     "freeze": ["backbone", "embeddings", "encoder", "layers:2", "layers:9999", "layers:-1", "*", "x.*"],
-    "checkpointing": ["none", "selective", "full", "full:0.5", "full:16", "full:-1", "full:1e400", "full:"],
+    "recompute": ["none", "selective", "full", "full:0.5", "full:16", "full:-1", "full:1e400", "full:"],
     "rank_order": ["tp-cp-dp-pp", "dp-tp", "tp,tp", "pp-dp-cp-tp", "x"],
     "stage_layers": ["7,8x14,7", "1", "0", "2x16", "1x999999999999", "8,8,8,8", "x", "-1"],
     "inputs": [["ids:int64[B,512]"], ["float32[B,3,32,32]"], ["x:int64[999999999999]"], ["["]],
@@ -211,7 +211,7 @@ def requests(draw: st.DrawFn) -> Fields:
         "pp": degrees.filter(lambda degree: gpus % degree == 0),
         "zero_stage": st.integers(0, 3),
         "num_microbatches": degrees,
-        "checkpointing": st.sampled_from(["none", "selective", "full"]),
+        "recompute": st.sampled_from(["none", "selective", "full"]),
         "stack": OPTIONS["stack"],
     }
     names = draw(st.lists(st.sampled_from(sorted(usual)), max_size=5, unique=True))

@@ -25,8 +25,9 @@ from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import MeasurementStore
 from precision_time.errors import NotFittedError, PrecisionTimeError
 from precision_time.io import write_atomically
-from precision_time_integrations.measure.result import TrialResult
-from precision_time_integrations.measure.store import CampaignStore, CsvTable, read_store
+from precision_time_integrations.measure.store import CsvTable
+from precision_time_papers.campaign.result import TrialResult
+from precision_time_papers.campaign.store import CampaignStore, read_store
 
 _ROWS = Path(__file__).parents[2] / "packages/papers/tests/evaluation/data/runs.csv"
 _SIZE = 20_000

@@ -602,7 +602,7 @@ def _fitted() -> bytes:
 
 @cache
 def _campaign_store() -> bytes:
-    from precision_time_integrations.measure.store import CampaignStore
+    from precision_time_papers.campaign.store import CampaignStore
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "campaign.db"
@@ -612,7 +612,7 @@ def _campaign_store() -> bytes:
 
 
 def _store(path: Path) -> None:
-    from precision_time_integrations.measure.store import read_store
+    from precision_time_papers.campaign.store import read_store
 
     read_store(path)
 

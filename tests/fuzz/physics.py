@@ -120,7 +120,7 @@ def _fields(rng: np.random.Generator, devices: Sequence[Device]) -> dict[str, An
     }
     if kind == "text":
         fields["seq_len"] = int(one((64, 128, 256, 384, 512, 768, 1024)))
-        fields["checkpointing"] = one(("none", "none", "full"))
+        fields["recompute"] = one(("none", "none", "full"))
         fields["batch_size"] = min(fields["batch_size"], 32)
     if kind == "image":
         fields["image_size"] = int(one((128, 160, 192, 224, 224, 256, 288, 320)))
@@ -161,15 +161,15 @@ def pairs_of(fields: Mapping[str, Any], job: Job, rng: np.random.Generator) -> I
         slower = _resolved({**fields, "precision": "fp64"})
         if slower is not None:
             yield Pair(rule="fp64 instead of fp32", less=job, more=slower)
-    if "full" in (again := fields.get("checkpointing", "none")) or again == "none":
-        kept, again = (_resolved({**fields, "checkpointing": each}) for each in ("none", "full"))
+    if "full" in (again := fields.get("recompute", "none")) or again == "none":
+        kept, again = (_resolved({**fields, "recompute": each}) for each in ("none", "full"))
         if kept is not None and again is not None:
             yield Pair(rule=RECOMPUTED, less=kept, more=again)
             yield Pair(rule=f"{MEMORY}no recomputation", less=again, more=kept)
     if fields.get("num_microbatches", 1) == 1:
         yield from changed(TWICE, num_microbatches=2)
     if "seq_len" in fields and fields["gpus"] <= 8:
-        adapted = {**fields, "precision": "bf16-mixed", "checkpointing": "none"}
+        adapted = {**fields, "precision": "bf16-mixed", "recompute": "none"}
         lora, qlora = (_resolved({**adapted, "adapter": each}) for each in ("lora", "qlora"))
         if lora is not None and qlora is not None:
             yield Pair(rule=f"{MEMORY}LoRA instead of QLoRA", less=qlora, more=lora)

@@ -58,7 +58,7 @@ def test_known_faults_of_the_formulas_stay_mended() -> None:
         {"model": "vgg16", "device": "V100-SXM2-32GB", "precision": "fp32", "batch_size": 192},
         {"model": "gpt2", "device": "QuadroRTX8000", "precision": "fp64", "batch_size": 12, "seq_len": 128},
     ]
-    whole = [{"gpus": 1, "zero_stage": 0, "checkpointing": "none", **each} for each in cases]
+    whole = [{"gpus": 1, "zero_stage": 0, "recompute": "none", **each} for each in cases]
     found = check([(each, Request.of(each).resolve()) for each in whole], np.random.default_rng(0))
     assert not found.formulas
     assert {JUMP, RECOMPUTED, "fp64 instead of fp32", "memory: no recomputation"} <= found.checks.keys()

@@ -295,3 +295,17 @@ def test_slices_are_named_by_cores_or_chips(name, device, count):
     request = Request.of({"model": "resnet50", "device": name, "batch_size": 8})
     assert cluster_of(request, Diagnostics()).num_devices == count
     assert cluster_of(Request.of({**request.given(), "gpus": 2}), Diagnostics()).num_devices == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "figure", "value"),
+    [
+        ("Gaudi2", "link_bandwidth_bytes_per_s", 21 * 12.5e9),
+        ("Gaudi3", "link_bandwidth_bytes_per_s", 21 * 25e9),
+        ("GH200-141GB", "memory_bandwidth_bytes_per_s", 4.9e12),
+        ("B100-SXM-180GB", "memory_bytes", 180 * 2**30),
+    ],
+)
+def test_figures_that_were_wrong_stay_mended(name: str, figure: str, value: float) -> None:
+    """Ports that join the cards of a node alone, the sheet of the larger memory, a name as its memory."""
+    assert getattr(get_device(name), figure) == pytest.approx(value)

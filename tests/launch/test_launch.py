@@ -32,12 +32,12 @@ _JOBS: tuple[dict[str, Any], ...] = (
         "model": "llama3-8b",
         "zero_stage": 3,
         "dp_shard": 8,
-        "checkpointing": "selective",
+        "recompute": "selective",
         "num_microbatches": 2,
     },
     {"model": "llama3-8b", "zero_stage": 3, "offload": "parameters", "reshard_after_forward": False},
     {"model": "llama3-8b", "zero_stage": 2, "offload": "optimizer", "num_microbatches": 4},
-    {"model": "llama3-8b", "zero_stage": 0, "checkpointing": "full"},
+    {"model": "llama3-8b", "zero_stage": 0, "recompute": "full"},
     {"model": "llama3-8b", "zero_stage": 3, "cp": 4, "seq_len": 32768, "precision": "fp8-mixed"},
     {
         "model": "llama3-70b",
@@ -45,7 +45,8 @@ _JOBS: tuple[dict[str, Any], ...] = (
         "tp": 8,
         "pp": 2,
         "num_microbatches": 8,
-        "checkpointing": "full:20",
+        "recompute": "full",
+        "recompute_layers": 20,
     },
     {"model": "llama3-70b", "zero_stage": 1, "tp": 4, "pp": 4, "vpp": 5, "num_microbatches": 8},
     {
@@ -158,7 +159,7 @@ def test_a_file_is_read_back_as_its_layout(launcher: str) -> None:
     reshard=st.booleans(),
     dp_shard=st.sampled_from((0, 4)),
     num_microbatches=st.sampled_from((1, 4, 8)),
-    checkpointing=st.sampled_from(("none", "selective", "full", "full:8", "full:0.5")),
+    recompute=st.sampled_from(("none", "selective", "full", "full:8", "full:0.5")),
     sequence_parallel=st.booleans(),
     launcher=st.sampled_from(LAUNCHERS),
 )

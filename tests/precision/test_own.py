@@ -97,7 +97,7 @@ def test_allowing_more_layers_never_lengthens_the_products(model: str) -> None:
         {},
     ):
         step = lower(graph, own(base="bf16-mixed", layers=layers))
-        times = kernel_seconds(step, np.array([[8.0]]), rates_of([A100]), load_kernel_model())[0]
+        times = kernel_seconds(step, np.array([[8.0]]), rates_of(A100), load_kernel_model())[0]
         seconds.append(float(times[step.flops > 0.0].sum()))
     assert seconds == sorted(seconds, reverse=True) and seconds[-1] < seconds[0] * 0.7
 

@@ -111,7 +111,7 @@ def test_products_are_priced_in_the_type_that_they_run_in(name: str, taken: DTyp
     """What a warning says of a device must also be what its step costs."""
     device = get_device(name)
     assert peak_flops_per_s(device, DType.FP32) == peak_flops_per_s(device, taken)
-    rates = rates_of([device]).peak[0, 0]
+    rates = rates_of(device).peak[0, 0]
     assert rates[DTYPES.index(DType.FP32)] == rates[DTYPES.index(taken)]
 
 

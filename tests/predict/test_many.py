@@ -14,8 +14,7 @@ from precision_time import Request, predict_many, sweep
 from precision_time.errors import ConfigError, MissingExtraError, PrecisionTimeError, UnknownNameError
 from precision_time.predict.api import predict
 from precision_time.predict.predictions import Predictions
-from precision_time.predict.sweep_plot import write_plot
-from precision_time.predict.table import columns_of, rows_of, sorted_rows
+from precision_time.predict.table import columns_of, rows_of, sorted_rows, write_plot
 from precision_time.request.files import read_requests
 from precision_time.request.sweep import combinations_of
 

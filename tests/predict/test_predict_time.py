@@ -215,7 +215,7 @@ def test_invalid_counts(name, value):
         ({"zero_stage": 7}, r"zero_stage=7 is invalid: it must be at most 3\. To fix"),
         ({"coverage": 1.0}, r"coverage=1\.0 .*To fix"),
         ({"coverage": 90}, r"coverage=90 .*To fix"),
-        ({"checkpointing": "some"}, r"checkpointing='some' is none of none, selective, full\. To fix"),
+        ({"recompute": "some"}, r"recompute='some' is none of none, selective, full\. To fix"),
     ],
 )
 def test_invalid_values_name_the_rule_and_the_remedy(options, message):
@@ -337,7 +337,7 @@ def test_ranks_are_placed_and_tensor_parallelism_across_nodes_is_warned_of():
 
 
 def test_words_that_need_sharding_bring_it():
-    asked = {**LLAMA, "gpus": 8, "checkpointing": "full"}
+    asked = {**LLAMA, "gpus": 8, "recompute": "full"}
     for words, stage in (
         ({"dp_shard": 4}, 3),
         ({"reshard_after_forward": False}, 3),
@@ -358,9 +358,11 @@ def test_a_pipeline_that_does_not_fit_shares_out_its_optimizer_states():
 
 def test_checkpointing_of_some_layers_lies_between_none_and_all():
     asked = {**LLAMA, "gpus": 8, "zero_stage": 3}
-    half, same = (predict_time(**asked, checkpointing=word) for word in ("full:16", "full:0.5"))
+    half, same = (predict_time(**asked, recompute=word) for word in ("full:16", "full:0.5"))
     assert half == same
-    assert predict_time(**asked, checkpointing="full:32") == predict_time(**asked, checkpointing="full")
+    assert predict_time(**asked, recompute="full", recompute_layers=32) == predict_time(
+        **asked, recompute="full"
+    )
 
 
 def test_both_batches_say_how_many_micro_batches_are_accumulated():

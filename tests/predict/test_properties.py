@@ -29,7 +29,7 @@ questions = st.fixed_dictionaries(
     optional={
         "num_microbatches": st.sampled_from([1, 4]),
         "zero_stage": st.sampled_from([0, 1, 2, 3]),
-        "checkpointing": st.sampled_from(["none", "selective", "full"]),
+        "recompute": st.sampled_from(["none", "selective", "full"]),
         "stack": st.sampled_from(["pytorch-eager", "megatron", "ngc-pytorch"]),
     },
 )

@@ -22,8 +22,9 @@ def test_tokens_are_steps_device_hours_and_an_interval() -> None:
     assert answer.total_interval is not None
     low, high = answer.total_interval.low_s, answer.total_interval.high_s
     assert low < answer.total_time_s < high
-    # What the interval of a step allows for is the same in all steps of a run.
-    assert high / answer.total_time_s == pytest.approx(answer.interval.high_s / answer.step_time_s)
+    # What the interval of a step allows for is the same in all steps of a run, and whole runs differ by more.
+    assert high / answer.total_time_s > answer.interval.high_s / answer.step_time_s
+    assert low / answer.total_time_s < answer.interval.low_s / answer.step_time_s
     assert any("evaluation, checkpoints and start-up are not included" in text for text in answer.assumptions)
     assert predict_time(**GPT2, steps=answer.total_steps).total_time_s == answer.total_time_s
 

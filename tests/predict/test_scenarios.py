@@ -14,7 +14,7 @@ from precision_time import predict_many, predict_time
 from precision_time.cost.job import Jobs
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.predict.answer import answer
-from precision_time.predict.scenarios import POINTS, mixture, scenarios_of
+from precision_time.predict.scenarios import POINTS, Widening, mixture, scenarios_of
 from precision_time.request.request import Request
 from precision_time.request.votes import STACK
 
@@ -23,14 +23,14 @@ LLM: dict[str, Any] = {"model": "llama3-8b", "device": "H100", "gpus": 8, "preci
 SAID: dict[str, Any] = {
     "stack": "ngc-pytorch", "software": 2023.5, "compiler": "none", "channels_last": True,
     "real_input": False,
-    "zero_stage": 0, "checkpointing": "none", "attention": "flash2", "num_microbatches": 1,
+    "zero_stage": 0, "recompute": "none", "attention": "flash2", "num_microbatches": 1,
 }  # fmt: skip
 QUESTIONS = [
     {**CNN, "global_batch_size": 1024},
     {**LLM, "global_batch_size": 64, "seq_len": 4096},
     {**LLM, "gpus": 64, "nodes": 8, "global_batch_size": 256, "seq_len": 4096},
     {"model": "bert-base", "device": "T4", "precision": "fp16-mixed", "batch_size": 16},
-    {"model": "llama3-8b", "device": "TPUv5p", "gpus": 16, "global_batch_size": 64},
+    {"model": "llama3-8b", "device": "TPUv6e", "gpus": 16, "global_batch_size": 64},
 ]
 
 
@@ -93,8 +93,12 @@ def test_points_are_of_how_a_job_runs() -> None:
     assert not {"precision", "length", "adapter", "batch", "optimizer"} & set(POINTS)
 
 
+OPEN = np.array([True])
+WIDE = Widening(own=20.0, layout_open=20.0, layout_said=20.0)
+
+
 def test_one_scenario_has_its_own_interval() -> None:
-    found = mixture(*logistic(1.0, 0.7, 1.6), np.ones((1, 1)), np.array([0.9]))
+    found = mixture(*logistic(1.0, 0.7, 1.6), np.ones((1, 1)), np.array([0.9]), layout_open=OPEN)
     assert [each[0] for each in found] == pytest.approx([1.0, 0.7, 1.6], rel=1e-9)
 
 
@@ -111,14 +115,16 @@ def test_a_mixture_lies_among_its_scenarios_and_scales_with_them(
     center, down, up, weight = (np.array([each]) for each in zip(*scenarios, strict=True))
     weight = weight / weight.sum()
     share = np.array([coverage])
-    median, low, high = (each[0] for each in mixture(center, center / down, center * up, weight, share))
+    median, low, high = (
+        each[0] for each in mixture(center, center / down, center * up, weight, share, layout_open=OPEN)
+    )
     assert low <= median <= high
     assert (center / down).min() * (1 - 1e-9) <= median <= (center * up).max() * (1 + 1e-9)
-    thrice = mixture(3.0 * center, 3.0 * center / down, 3.0 * center * up, weight, share)
+    thrice = mixture(3.0 * center, 3.0 * center / down, 3.0 * center * up, weight, share, layout_open=OPEN)
     assert [each[0] for each in thrice] == pytest.approx([3.0 * median, 3.0 * low, 3.0 * high], rel=1e-9)
-    wide = mixture(center, center / down, center * up, weight, share, spread=20.0)
+    wide = mixture(center, center / down, center * up, weight, share, layout_open=OPEN, widening=WIDE)
     assert wide[1][0] <= low * (1 + 1e-12) and high <= wide[2][0] * (1 + 1e-12)
     twice = [np.concatenate([each, each], axis=1) for each in (center, center / down, center * up)]
     if len(scenarios) > 1:  # one alone is as wide as it is
-        same = mixture(*twice, np.concatenate([weight, weight], axis=1) / 2.0, share)
+        same = mixture(*twice, np.concatenate([weight, weight], axis=1) / 2.0, share, layout_open=OPEN)
         assert [each[0] for each in same] == pytest.approx([median, low, high], rel=1e-6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from precision_time import sensitivity
-from precision_time.predict.sensitivity import Sensitivity
+from precision_time.predict.changes import Sensitivity
 from precision_time.testing.jobs import own_job_s
 
 

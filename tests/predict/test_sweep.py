@@ -19,7 +19,7 @@ from precision_time.cli.main import main
 from precision_time.errors import ConfigError, MissingExtraError, OutputError, UnknownNameError
 from precision_time.io import table_cell
 from precision_time.predict.prediction import Prediction
-from precision_time.predict.streaming import write_sweep
+from precision_time.predict.sweep import write_sweep
 from precision_time.request import grid as grids
 from precision_time.request.grid import Grid, grid_of, grid_of_file
 

@@ -108,6 +108,7 @@ def test_a_measured_row_without_a_framework_is_a_question_without_one(
     said: dict[str, Any] = {
         **{"device": "H100-SXM5-80GB", "gpus": 8, "precision": "bf16-mixed", "batch_size": 1},
         **{"optimizer": optimizer, "zero_stage": layout.zero_stage, "scope": row.scope, **sizes},
+        "software": row.stack.framework_year,  # usual for the stack: whoever asks asks of today
     }
     times = predict_step_times([job], shipped_predictor(), coverage=0.9).step_time_s
     assert job.stack.profile == predict_time(model, **said).stack

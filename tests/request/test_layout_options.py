@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from precision_time.diagnostics import Diagnostics
 from precision_time.errors import ConfigError, LayoutError, PrecisionTimeError
-from precision_time.parallel.layout import CpCommType, Layout, Offload, PipelineSchedule
+from precision_time.parallel.layout import CpCommType, Layout, Offload, PipelineSchedule, Recompute
 from precision_time.request.layout import layout_of, options_of
 from precision_time.request.schema import LayoutOptions
 from precision_time.workload.resolve import load_workload
@@ -32,9 +32,9 @@ OPTIONS = st.fixed_dictionaries(
         "prefetch": st.integers(0, 3),
         "offload": st.sampled_from(Offload),
         "data_parallel_engine": st.sampled_from(["ddp", "dataparallel", "parameter-server", "none"]),
-        "checkpointing": st.sampled_from(
-            ["none", "selective", "selective:core_attn+layernorm", "full", "full:0.5", "full:8", "full:0.3"]
-        ),
+        "recompute": st.sampled_from(Recompute),
+        "recompute_layers": st.sampled_from([0, 0.5, 8, 0.3]),
+        "recompute_modules": st.sampled_from(["core_attn", "core_attn,layernorm"]),
         "sequence_parallel": st.booleans(),
         "cp_comm_type": st.sampled_from(CpCommType),
         "schedule": st.sampled_from(PipelineSchedule),
@@ -56,7 +56,7 @@ def layout(options: dict[str, Any]) -> Layout:
 def test_a_layout_is_the_layout_of_its_options(options: dict[str, Any]) -> None:
     try:
         made = layout(options)
-    except LayoutError:
+    except (ConfigError, LayoutError):
         assume(False)
     again = options_of(made)
     assert layout({**again, "uneven": True}) == made
@@ -73,14 +73,14 @@ def test_no_options_are_plain_data_parallelism() -> None:
     assert layout({}) == Layout(dp=64)
 
 
-@given(st.text("full:.0123456789selectivnone ", max_size=12))
-def test_any_word_for_checkpointing_is_read_or_refused(word: str) -> None:
+@given(st.text("0123456789.e-nif ", max_size=12))
+def test_any_number_of_layers_is_read_or_refused(word: str) -> None:
     try:
-        made = layout({"checkpointing": word})
+        made = layout({"recompute": "full", "recompute_layers": word})
     except PrecisionTimeError as error:
-        assert "checkpointing=" in str(error) and "To fix: " in str(error)
+        assert "recompute_layers=" in str(error) and "To fix: " in str(error)
     else:
-        assert 0.0 < made.checkpointed_share <= 1.0
+        assert 0.0 < made.recompute_share <= 1.0
 
 
 @given(st.text("0123456789x,tpcdl-é ", max_size=12), st.sampled_from(["stage_layers", "rank_order"]))
@@ -91,7 +91,21 @@ def test_any_words_for_stages_and_orders_are_read_or_refused(words: str, name: s
         assert "To fix: " in str(error)
 
 
-@pytest.mark.parametrize("word", ["1e400", "full:nan", "full:inf", "full:0.", "full:-1", "full:1e-400"])
+@pytest.mark.parametrize("word", ["1e400", "nan", "inf", "-1", "33", "2.5"])
 def test_numbers_that_are_none_are_refused(word: str) -> None:
-    with pytest.raises(ConfigError, match="To fix"):
-        layout({"checkpointing": word})
+    with pytest.raises(ConfigError, match="recompute_layers=.* To fix: "):
+        layout({"recompute": "full", "recompute_layers": word})
+
+
+@pytest.mark.parametrize(
+    ("given", "mode"), [("recompute_layers", "selective"), ("recompute_modules", "full")]
+)
+def test_what_is_of_another_mode_is_refused(given: str, mode: str) -> None:
+    value = 8 if given == "recompute_layers" else "core_attn"
+    with pytest.raises(ConfigError, match=f"{given}=.* does not apply: .* got recompute={mode}. To fix: "):
+        layout({given: value, "recompute": mode})
+
+
+def test_layers_alone_say_full_and_modules_selective() -> None:
+    assert layout({"recompute_layers": 16}) == layout({"recompute": "full", "recompute_layers": 0.5})
+    assert layout({"recompute_modules": "core_attn"}).recompute is Recompute.SELECTIVE

@@ -158,7 +158,7 @@ def test_practice_is_of_the_method_and_the_device() -> None:
     """LoRA on two gaming cards: Trainer, DDP, recomputation; a large model: trainers that can cut it up."""
     lora = _asked(model="llama3-8b", device="2xRTX4090", adapter="lora", dataset="alpaca")
     usual = scenarios(lora)[0].fields
-    assert (usual[STACK], usual["zero_stage"], usual["checkpointing"]) == ("hf-trainer", 0, "full")
+    assert (usual[STACK], usual["zero_stage"], usual["recompute"]) == ("hf-trainer", 0, "full")
     assert usual["mean_seq_len"] == pytest.approx(125.0, rel=0.2) and usual["seq_len"] >= 512
     pretrain = _asked(model="llama3-70b", device="8x8xH100", tokens="1T")
     cut_up = sum(each.weight for each in pretrain.stacks if "pp" in axes_of(str(each.fields[STACK])))

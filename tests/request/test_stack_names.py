@@ -4,6 +4,8 @@ import pytest
 
 from precision_time.cost.stacks import get_stack_profile, said_stack_names, stack_name, stack_names
 from precision_time.errors import UnknownNameError
+from precision_time.hardware.catalog import get_device
+from precision_time.request.practice import runs_on
 from precision_time.request.request import Request
 
 _SAID = (
@@ -11,6 +13,8 @@ _SAID = (
     "keras", "verl", "accelerate", "megatron", "nemo", "torchtitan", "torchtune", "composer",
     "mosaic-composer", "transformers",
 )  # fmt: skip
+
+_DEVICES = ("A100", "TPUv4", "Gaudi2", "Trainium2", "Ascend910B", "Apple-M3-Max-40c", "MI300X")
 
 
 @pytest.mark.parametrize("name", _SAID)
@@ -23,13 +27,14 @@ def test_what_people_say_is_a_stack(name: str) -> None:
 def test_what_a_name_implies_is_what_a_user_could_say(name: str) -> None:
     said = stack_name(name)
     assert said is not None and said.source and said.stack in stack_names()
-    job = Request.of({"model": "gpt2", "device": "2xA100", "stack": name, "batch_size": 4}).resolve()
+    device = next(f"2x{each}" for each in _DEVICES if runs_on(said.stack, get_device(each)))
+    job = Request.of({"model": "gpt2", "device": device, "stack": name, "batch_size": 4}).resolve()
     fields = {
         name: value
         for name, value in {**said.fields, **said.sharded}.items()
-        if name not in ("zero_stage", "checkpointing")
+        if name not in ("zero_stage", "recompute")
     }
-    plain = Request.of({"model": "gpt2", "device": "2xA100", "stack": said.stack, **fields, "batch_size": 4})
+    plain = Request.of({"model": "gpt2", "device": device, "stack": said.stack, **fields, "batch_size": 4})
     assert plain.resolve().stack == job.stack
     assert any(item.code == "stack-name" and said.stack in item.text for item in job.diagnostics)
 
@@ -38,9 +43,9 @@ def test_what_is_said_holds_before_what_a_name_implies() -> None:
     request = Request.of(
         {"model": "gpt2", "device": "8xA100", "stack": "verl", "zero_stage": 1, "software": 2024.0}
     )
-    assert (request.layout.zero_stage, request.software, request.layout.checkpointing) == (1, 2024.0, "full")
-    nested = Request.of({"model": "gpt2", "stack": "trl", "layout": {"checkpointing": "none"}})
-    assert nested.layout.checkpointing == "none"
+    assert (request.layout.zero_stage, request.software, request.layout.recompute) == (1, 2024.0, "full")
+    nested = Request.of({"model": "gpt2", "stack": "trl", "layout": {"recompute": "none"}})
+    assert nested.layout.recompute == "none"
 
 
 def test_one_device_is_not_sharded() -> None:

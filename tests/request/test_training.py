@@ -113,8 +113,8 @@ def test_every_method_is_a_sum_of_named_parts() -> None:
 
 
 def test_a_pair_is_two_rows() -> None:
-    pairs = predict_time(**SMALL, batch_size=4, method="dpo")
-    plain_s = own_job_s(**SMALL, batch_size=8)
+    pairs = predict_time(**SMALL, stack="hf-trainer", batch_size=4, method="dpo")
+    plain_s = own_job_s(**SMALL, stack="hf-trainer", batch_size=8)
     update_s = pairs.step_time_s - pairs.terms["reference_s"]
     assert update_s == pytest.approx(plain_s, rel=1e-3)
     # A forward pass is a third of the FLOPs of a step.

@@ -81,7 +81,7 @@ def test_the_predicted_batch_is_the_last_that_fits() -> None:
     request = {"model": "resnet50", "device": "T4", "precision": "fp16-mixed"}
     batch = predicted_batch_size(request)
     assert predict_time(**request, batch_size=batch).fits
-    assert not predict_time(**request, batch_size=batch + 1, checkpointing="none").fits
+    assert not predict_time(**request, batch_size=batch + 1, recompute="none").fits
     # What does not fit as it is: a layout that would be chosen to make it fit is not the script's.
     assert predicted_batch_size({"model": "llama3-8b", "device": "A100-SXM4-80GB"}) == 0
     assert predicted_batch_size(request, most=7) == 7

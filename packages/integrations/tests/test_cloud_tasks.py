@@ -1,4 +1,4 @@
-"""SkyPilot and dstack tasks in, estimates out: what is read, what it costs, and what cannot be answered."""
+"""SkyPilot tasks in, estimates out: what is read, what it costs, and what cannot be answered."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from precision_time.cli.main import main
 from precision_time.errors import ConfigError
 from precision_time.planning.money.offer import Market
 from precision_time.planning.money.offers import offers
-from precision_time_integrations import dstack, skypilot
+from precision_time_integrations import skypilot
 from precision_time_integrations.estimate import JobEstimate, estimate_job
 from precision_time_integrations.job_files import estimate_file
 
@@ -129,65 +129,6 @@ def test_skypilot_is_told_seconds() -> None:
         assert seconds(resources({"Z9000": 8})) == skypilot.NEVER_S
     with pytest.raises(ConfigError, match="how long"):
         skypilot.time_estimator({**TASK, "run": TORCHRUN.replace("--max_steps 20000", "")})
-
-
-def dstack_task(**changes: Any) -> dict[str, Any]:
-    return {
-        "type": "task",
-        "nodes": 2,
-        "env": ["MODEL=bert-large-uncased", "HF_TOKEN"],
-        "commands": [
-            "pip install -r requirements.txt",
-            "torchrun --nproc-per-node=$DSTACK_GPUS_PER_NODE --nnodes=$DSTACK_NODES_NUM run_mlm.py "
-            "--model_name_or_path $MODEL --per_device_train_batch_size 32 --max_steps 20000 --bf16",
-        ],
-        "resources": {"gpu": "A100:80GB:8", "shm_size": "16GB"},
-        "backends": ["aws"],
-        **changes,
-    }
-
-
-def test_a_dstack_task_is_the_same_run() -> None:
-    [found] = dstack.estimate([dstack_task()])
-    assert found.fields == sky().fields
-    expected = sky(resources={"accelerators": "A100-80GB:8", "cloud": "aws"})
-    assert found.cost_usd == expected.cost_usd
-    limit_s = found.duration_s(0.8)
-    [limited] = dstack.estimate([dstack_task(max_duration=f"{limit_s:.0f}s")])
-    assert "80%" in limited.notes[-1]
-
-
-@pytest.mark.parametrize(
-    ("gpu", "devices"),
-    [
-        ("A100:80GB", ["1 x A100-SXM4-80GB"]),
-        ("nvidia:H100:4", ["4 x H100-SXM5-80GB"]),
-        ({"name": ["L4", "T4"], "count": {"min": 2, "max": 8}}, ["2 x L4", "2 x T4"]),
-        ({"name": "A100", "memory": "40GB..80GB", "count": "4..8"}, ["4 x A100-SXM4-40GB"]),
-        ("24GB", []),
-        (4, []),
-        (None, []),
-    ],
-)
-def test_gpu_words_of_dstack(gpu: Any, devices: list[str]) -> None:
-    found = dstack.estimate([dstack_task(nodes=1, resources={"gpu": gpu})])
-    assert [f"{each.step.gpus} x {each.step.device}" for each in found if each.step] == devices
-    if not devices:
-        assert "--device" in found[0].reason
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"resources": {"gpu": "A100:8:4"}}, {"resources": {"gpu": "A100:0"}}, {"nodes": 1.5},
-        {"groups": [{}]}, {"commands": "python train.py"}, {"max_duration": "soon"}, {"env": 3},
-        {"resources": "A100"},
-    ],
-)  # fmt: skip
-def test_wrong_fields_of_dstack_are_named(changes: dict[str, Any]) -> None:
-    [found] = dstack.estimate([dstack_task(**changes)])
-    assert found.step is None
-    assert "To fix" in found.reason
 
 
 def bomb(levels: int) -> bytes:

@@ -395,7 +395,7 @@ def test_hyperparameters_of_tensorboard(tmp_path: Path) -> None:
     writer.close()
     (run,) = read(tmp_path / "run", "tensorboard")
     assert run.fields == {
-        "batch_size": 4, "precision": "fp16-mixed", "model": "resnet50", "checkpointing": "full", "gpus": 2,
+        "batch_size": 4, "precision": "fp16-mixed", "model": "resnet50", "recompute": "full", "gpus": 2,
     }  # fmt: skip
     steady = run.steady()
     assert steady is not None and steady.step_time_s == pytest.approx(0.5)
@@ -432,7 +432,10 @@ def test_samplers_of_the_machine_are_no_steps() -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"precision": "16", "accumulate_grad_batches": "4"}, {"precision": "fp16-mixed", "num_microbatches": 4}),
+        (
+            {"precision": "16", "accumulate_grad_batches": "4"},
+            {"precision": "fp16-mixed", "num_microbatches": 4},
+        ),
         ({"mixed_precision": "no", "epochs": 3}, {"precision": "fp32", "epochs": 3}),
         (
             {"deepspeed": {"train_micro_batch_size_per_gpu": 2, "train_batch_size": 64,

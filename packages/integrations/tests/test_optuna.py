@@ -81,7 +81,7 @@ def test_a_batch_that_does_not_fit_and_a_time_that_is_too_long_are_constraints()
     assert small["time"] == pytest.approx(seconds[8] / limit_s - 1.0)  # type: ignore[operator]
     assert large["time"] < 0.0 < small["time"]
     assert max(small["memory"], large["memory"]) < 0.0
-    assert predictions.constraint_values({"batch_size": 4096, "checkpointing": "none"})["memory"] > 0.0
+    assert predictions.constraint_values({"batch_size": 4096, "recompute": "none"})["memory"] > 0.0
     assert predictions.constraint_values({"tp": 7}) == {"prediction": 1.0}
     with pytest.raises(ConfigError, match="no field of a request"):
         Predictions(BERT, fields={"bs": "batches"})
@@ -94,7 +94,7 @@ def test_a_sampler_keeps_to_the_constraints_and_trials_beyond_them_do_not_start(
 
     def objective(trial: Any) -> tuple[float, float]:
         batch = trial.suggest_categorical("bs", [2, 8, 64, 4096])
-        trial.suggest_categorical("checkpointing", ["none"])
+        trial.suggest_categorical("recompute", ["none"])
         found = predictions.constrain(trial, time_limit_s=limit_s)
         started.append(batch)
         return 1.0 / batch, predictions.time_objective_s(trial) if found else 0.0

@@ -1,7 +1,7 @@
 """Other learners on the same rows and folds, settings by nested search: docs/reference/learners.md.
 
 Every learner sees the features of the shipped predictor and the logarithm of measured over analytical time.
-Ours is shown with them. Needs the extra `alternatives` and ten minutes on two cores; priced rows
+Ours is shown with them. Needs catboost, xgboost and ten minutes on two cores; priced rows
 come from the report's cache.
 """
 

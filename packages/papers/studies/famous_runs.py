@@ -20,9 +20,10 @@ from precision_time.cli.request_options import requests_in_words
 from precision_time.corpus.famous_runs import FamousRun, famous_runs
 from precision_time.errors import PrecisionTimeError
 from precision_time.planning.run.api import work_of
+from precision_time.planning.run.duration import Work
 from precision_time.planning.run.schema import RunOptions
 from precision_time.planning.run.settings import default_settings, published_mtbf_s
-from precision_time.planning.run.simulation import Work, simulated_s
+from precision_time.planning.run.simulation import simulated_s
 from precision_time.predict.api import predict
 from precision_time.predict.prediction import Prediction
 from precision_time.render.table import markdown_lines
@@ -183,7 +184,7 @@ def whole_of(answer: Answer) -> Whole:
         if ends[0] <= answer.run.seconds <= ends[1]:
             needed = float(spread)
             break
-    total_s = sum(sum(phase.expected_s().values()) for phase in answer.phases)
+    total_s = float(sum(float(np.sum(list(phase.expected_s().values()))) for phase in answer.phases))
     return Whole(answer=answer, total_s=total_s, needed=needed)
 
 

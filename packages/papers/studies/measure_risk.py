@@ -76,7 +76,9 @@ def measure_risk(
 
 def _check_device(name: str) -> None:
     """Refuse a device that torch does not have."""
-    torch = required_module("torch", package="torch", extra="torch", purpose="train small models")
+    torch = required_module(
+        "torch", package="torch", extra="precision-time-papers[torch]", purpose="train small models"
+    )
     try:
         torch.empty(1, device=name)
     except (RuntimeError, AssertionError) as error:

@@ -22,7 +22,7 @@ from precision_time.corpus.store import load_corpus
 from precision_time.cost.stacks import get_stack_profile, stack_names
 from precision_time.errors import PrecisionTimeError
 from precision_time.learn.measured import measured_table
-from precision_time.parallel.layout import Checkpointing
+from precision_time.parallel.layout import Recompute
 from precision_time.predict.api import predict
 from precision_time.request.request import Request
 
@@ -53,8 +53,8 @@ def typed(row: Measurement) -> Request:
     degrees = {name: getattr(layout, name) for name in ("tp", "pp", "cp", "ep", "vpp")}
     options: dict[str, Any] = {name: degree for name, degree in degrees.items() if degree > 1}
     options |= {"num_microbatches": layout.num_microbatches, "zero_stage": layout.zero_stage, "uneven": True}
-    if layout.checkpointing is not Checkpointing.NONE:
-        options["checkpointing"] = layout.checkpointing.value
+    if layout.recompute is not Recompute.NONE:
+        options["recompute"] = layout.recompute.value
     return Request.of(
         {name: given[name] for name in _TYPED if name in given}
         | {"device": row.device, "gpus": row.num_devices, "precision": row.precision}

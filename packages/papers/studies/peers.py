@@ -28,7 +28,7 @@ from precision_time.hardware.catalog import get_cluster
 from precision_time.learn.measured import MeasuredTable
 from precision_time.learn.metrics import summarize
 from precision_time.learn.table import job_table
-from precision_time.parallel.layout import Checkpointing, Layout, PipelineSchedule
+from precision_time.parallel.layout import Layout, PipelineSchedule, Recompute
 from precision_time.precision.catalog import get_policy
 from precision_time.workload.resolve import load_workload
 from repository import write_page
@@ -40,7 +40,7 @@ _SECONDS_PER_DAY = 86400.0
 _NEAR = 0.2
 _WORST = 5
 _HALF = 0.5
-_PASSES = {Checkpointing.NONE: 3.0, Checkpointing.SELECTIVE: 3.0, Checkpointing.FULL: 4.0}
+_PASSES = {Recompute.NONE: 3.0, Recompute.SELECTIVE: 3.0, Recompute.FULL: 4.0}
 """FLOPs of a step over those of a forward pass."""
 HEADER = """# Peers, on the same jobs
 
@@ -134,7 +134,7 @@ class PublishedJob:
 def job_of_entry(entry: Mapping[str, Any], year: float) -> Job:
     """The job that a published table describes: Megatron-LM on DGX A100."""
     words = dict(entry["layout"])
-    words["checkpointing"] = Checkpointing(words["checkpointing"])
+    words["recompute"] = Recompute(words["recompute"])
     words["schedule"] = PipelineSchedule(words.get("schedule", PipelineSchedule.ONE_F_ONE_B))
     layout = Layout(**words)
     return Job(
@@ -162,7 +162,7 @@ def flops_time_s(job: Job) -> float:
     """FLOPs of a step, recomputation included, over the peak of all devices."""
     peak = peak_flops_per_s(job.cluster.device, job.precision.matmul)
     forward = job.workload.graph.forward_flops * job.layout.global_batch_size
-    return float(forward * _PASSES[job.layout.checkpointing] / (job.cluster.num_devices * peak))
+    return float(forward * _PASSES[job.layout.recompute] / (job.cluster.num_devices * peak))
 
 
 def best_constant(measured_s: Floats, predicted_s: Floats) -> float:

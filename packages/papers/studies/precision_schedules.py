@@ -15,12 +15,13 @@ import numpy as np
 
 import precision_time
 from precision_time.errors import ConfigError
-from precision_time.planning.precisions.risk import DEFAULT_BUDGET, Risk, curve_words
+from precision_time.planning.precisions.risk import DEFAULT_BUDGET, Risk
 from precision_time.render.table import markdown_lines
 from precision_time.request.request import Request
 from precision_time.units import format_duration
 from precision_time_papers.precisions.environment import train
 from precision_time_papers.precisions.knapsack import exhaustive
+from precision_time_papers.precisions.layer_risk import curve_words
 from precision_time_papers.precisions.methods import METHODS, candidates
 from precision_time_papers.precisions.schedules import Picks, Schedules, schedules_of
 from precision_time_papers.precisions.search import search_precisions

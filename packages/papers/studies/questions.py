@@ -5,27 +5,35 @@ asked at four levels of saying, by predictors that have not seen them (the folds
 with the practice of everybody but the row's publisher (`data/practice.py`). Written:
 docs/reference/questions.md, and src/precision_time/predict/data/questions.toml, which `--why` quotes.
 
-Constants of the formulas are those that ship: they have seen all rows.
+Constants of the formulas are those that ship: they have seen all rows. `--refit ROWS` says what that is
+worth: constants refitted inside every fold by source (`data/refit_constants.py`) beside those that ship,
+both with trees of so many rows of whole families; by night of all rows (`--refit 0`), of 1,000 by day. What
+a fold was refitted to is kept in `--cache`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import multiprocessing
 import sys
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import practice as votes
+import refit_constants as refit
 from precision_time.arrays import Floats, Indices
 from precision_time.corpus.jobs import request_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.protocols import PROTOCOLS, publisher, source_name
-from precision_time.corpus.store import load_corpus
+from precision_time.corpus.store import corpus_fingerprint, load_corpus
 from precision_time.cost.job import Job
 from precision_time.errors import PrecisionTimeError
 from precision_time.executor import process_map
@@ -35,11 +43,12 @@ from precision_time.learn.boosting import DEFAULT_SETTINGS
 from precision_time.learn.measured import fit_predictor, measured_table
 from precision_time.learn.table import job_table
 from precision_time.learn.training import HELD_OUT, row_weights
-from precision_time.predict.scenarios import mixture, scenarios_of
+from precision_time.predict.scenarios import Scenario, Widening, leaves_layout_open, mixture, scenarios_of
 from precision_time.render.table import columns_of, markdown_lines
 from precision_time.request.request import Request
 from precision_time.request.schema import LayoutOptions
 from precision_time.request.votes import Votes
+from precision_time_papers.evaluation.report import sample_families
 from repository import write_page
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -79,6 +88,7 @@ class Asked:
     level: str
     weights: Floats
     first: int
+    layout_open: bool
 
 
 def question(row: Measurement, level: str) -> Request:
@@ -128,10 +138,30 @@ def asked_of(
             except PrecisionTimeError:
                 refused += 1
                 continue
-            weights = np.array([each.weight for each in found])
-            asked.append(Asked(row=row, level=level, weights=weights, first=len(jobs)))
-            jobs += [each.job for each in found]
+            as_run = [
+                (each.weight, job) for each in found if (job := _as_run(each, found[0].job)) is not None
+            ]
+            weights = np.array([weight for weight, _ in as_run])
+            asked.append(
+                Asked(
+                    row=row, level=level, weights=weights / weights.sum(), first=len(jobs),
+                    layout_open=leaves_layout_open(found),
+                )
+            )  # fmt: skip
+            jobs += [job for _, job in as_run]
     return asked, jobs, refused
+
+
+def _as_run(scenario: Scenario, own: Job) -> Job | None:
+    """The job of a scenario with the batch cut as the scenario cuts it; None where it cannot run it."""
+    layout = own.layout
+    [micro], [count], [can] = scenario.batches(
+        layout, np.array([layout.micro_batch_size]), np.array([float(layout.num_microbatches)])
+    )
+    if not can:
+        return None
+    cut = replace(scenario.job.layout, micro_batch_size=float(micro), num_microbatches=int(count))
+    return replace(scenario.job, layout=cut)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,7 +197,7 @@ class Answered:
 
 
 def answered(
-    asked: Sequence[Asked], step_s: Floats, low: Floats, high: Floats, *, spread: float | None
+    asked: Sequence[Asked], step_s: Floats, low: Floats, high: Floats, *, widening: Widening | None
 ) -> dict[str, Answered]:
     """The answers by level, from the times of all jobs and the factors of their intervals."""
     found = {}
@@ -182,7 +212,7 @@ def answered(
         times = step_s[place]
         mixed = mixture(
             times, times * low[place], times * high[place], weights, np.full(len(some), COVERAGE),
-            spread=spread,
+            layout_open=np.array([each.layout_open for each in some]), widening=widening,
         )  # fmt: skip
         found[level] = Answered(
             sources=[source_name(each.row) for each in some],
@@ -223,6 +253,55 @@ def predicted(
         yield protocol, step_s, low, high
 
 
+def _with_constants(task: tuple[refit.Changes, Sequence[int], Sequence[Job]]) -> tuple[Any, ...]:
+    """Times of jobs by trees of the rows of these numbers, with changed constants: in a fresh process."""
+    changes, wanted, jobs = task
+    refit.change_constants(changes)
+    chosen = set(wanted)
+    table = measured_table([row for row in load_corpus() if row.row_id in chosen])
+    every = np.arange(len(table), dtype=np.intp)
+    fitted = fit_predictor(table, every, row_weights(table), DEFAULT_SETTINGS["step"])
+    part = job_table(jobs).select(fitted.names)
+    times = fitted.times(part)
+    intervals = shipped_predictor().intervals
+    assert intervals is not None
+    low, high = intervals.factors(part.features, times.distance, COVERAGE)
+    return times.step_time_s, low, high
+
+
+def refitted(
+    rows: Sequence[Measurement], asked: Sequence[Asked], jobs: Sequence[Job], trained: int, cache: Path
+) -> dict[str, tuple[Floats, Floats, Floats]]:
+    """Times and factors of all jobs held out by source, with constants that ship and with refitted ones."""
+    ids = np.repeat([each.row.row_id for each in asked], [len(each.weights) for each in asked])
+    found = {kind: np.full((3, len(jobs)), np.nan) for kind in refit.KINDS}
+    evidence: refit.Evidence | None = None
+    context = multiprocessing.get_context("spawn")
+    for number, fold in enumerate(PROTOCOLS["source"].split(rows, 0, refit.FOLDS)):
+        training = [rows[index] for index in fold.train]
+        kept = cache / f"{corpus_fingerprint(rows)}-source-{number}.json"
+        if kept.exists():
+            listed = json.loads(kept.read_text(encoding="utf-8"))
+            changes = {(file, tuple(path)): value for file, path, value in listed}
+        else:
+            evidence = evidence or refit.Evidence.of(rows, refit.OF_A_CELL)
+            changes = evidence.refitted(training)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            listed = [[file, path, value] for (file, path), value in changes.items()]
+            kept.write_text(json.dumps(listed), encoding="utf-8")
+        some = training if not trained else sample_families(training, trained)
+        places: Indices = np.flatnonzero(np.isin(ids, [rows[index].row_id for index in fold.test]))
+        wanted = [row.row_id for row in some]
+        for kind, changed in zip(refit.KINDS, ({}, changes), strict=True):
+            print(f"fold {number + 1}, constants {kind}", file=sys.stderr, flush=True)
+            with ProcessPoolExecutor(1, mp_context=context) as pool:
+                task = (changed, wanted, [jobs[place] for place in places])
+                answers = pool.submit(_with_constants, task).result()
+            for column, values in zip(found[kind], answers, strict=True):
+                column[places] = values
+    return {kind: (values[0], values[1], values[2]) for kind, values in found.items()}
+
+
 def main() -> None:
     """Ask, predict, score, write."""
     parser = argparse.ArgumentParser(
@@ -230,22 +309,35 @@ def main() -> None:
     )
     parser.add_argument("--rows", type=int, default=ROWS, help="rows of every source")
     parser.add_argument(
-        "--spread", type=float, action="append", help="print the scores with another one; write nothing"
+        "--widening",
+        type=float,
+        nargs=3,
+        action="append",
+        metavar=("OWN", "OPEN", "SAID"),
+        help="print the scores with another one; write nothing",
     )
+    parser.add_argument("--refit", type=int, metavar="ROWS", help="print what refitted constants change")
+    parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "questions")
     options = parser.parse_args()
     rows = [row for row in load_corpus() if row.usable]
     asked, jobs, refused = asked_of(rows, drawn(rows, options.rows))
+    if options.refit is not None:
+        for kind, times in refitted(rows, asked, jobs, options.refit, options.cache).items():
+            for level, each in answered(asked, *times, widening=None).items():
+                print(kind, level, len(each.measured_s), *(f"{value:.1f}" for value in each.scores()))
+        return
     found = list(predicted(rows, asked, jobs))
-    for spread in options.spread or ():
-        for protocol, *times in found:
-            for level, each in answered(asked, *times, spread=spread).items():
-                print(spread, protocol, level, *(f"{value:.0f}" for value in each.scores()))
-    if options.spread:
+    for own, is_open, said in options.widening or ():
+        chosen = Widening(own=own, layout_open=is_open, layout_said=said)
+        for protocol, *held_out in found:
+            for level, each in answered(asked, *held_out, widening=chosen).items():
+                print(chosen, protocol, level, *(f"{value:.0f}" for value in each.scores()))
+    if options.widening:
         return
     table = [
         (level, PROTOCOLS[protocol].title, len(each.measured_s), *each.scores())
         for protocol, *times in found
-        for level, each in answered(asked, *times, spread=None).items()
+        for level, each in answered(asked, *times, widening=None).items()
     ]
     table.sort(key=lambda row: [*LEVELS].index(str(row[0])))
     _write(table, refused, options.rows)

@@ -29,7 +29,7 @@ from precision_time.errors import LayoutError
 from precision_time.hardware.catalog import get_cluster
 from precision_time.hardware.device import Cluster
 from precision_time.learn.artifact import shipped_predictor
-from precision_time.parallel.layout import Checkpointing, Layout, PipelineSchedule, layers_of_stages
+from precision_time.parallel.layout import Layout, PipelineSchedule, Recompute, layers_of_stages
 from precision_time.parallel.shape import model_shape
 from precision_time.parallel.validation import check_model_layout
 from precision_time.precision.catalog import get_policy
@@ -155,8 +155,8 @@ def interleaved(layout: Layout, layers: int) -> Iterator[Layout]:
 
 def fitting(job: Job) -> Job | None:
     """The job with as little recomputation as its memory allows; None where even all of it is too little."""
-    for mode in Checkpointing:
-        tried = replace(job, layout=replace(job.layout, checkpointing=mode))
+    for mode in Recompute:
+        tried = replace(job, layout=replace(job.layout, recompute=mode))
         if sum(memory_of_job(tried).values()) <= job.cluster.device.memory_bytes:
             return tried
     return None
@@ -249,7 +249,7 @@ def layout_words(layout: Layout) -> str:
     if layout.cp > 1:
         degrees.append(f"cp{layout.cp}")
     batches = f"{layout.micro_batch_size:g} x {layout.num_microbatches}"
-    return f"{' '.join(degrees)} dp{layout.dp}, {batches}, {layout.checkpointing.value}"
+    return f"{' '.join(degrees)} dp{layout.dp}, {batches}, {layout.recompute.value}"
 
 
 def largest(rows: Sequence[Measurement], beginning: str, device: str | None = None) -> Measurement | None:

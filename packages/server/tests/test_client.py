@@ -29,7 +29,14 @@ from precision_time import (
     predict_many,
     predict_time,
 )
-from precision_time.errors import ConfigError, LayoutError, MissingExtraError, ServerError, UnknownNameError
+from precision_time.errors import (
+    CaptureError,
+    ConfigError,
+    LayoutError,
+    MissingExtraError,
+    ServerError,
+    UnknownNameError,
+)
 from precision_time.predict.prediction import Prediction, Skipped
 from precision_time.predict.predictions import Predictions
 from precision_time_server.app import create_app
@@ -371,7 +378,9 @@ def test_what_json_cannot_hold_is_not_sent() -> None:
     for name in ("", ".."):
         with pytest.raises(ConfigError, match="no name"):
             client.cluster(name)
-    with pytest.raises(ConfigError, match="nowhere.onnx cannot be read"):
+    with pytest.raises(ConfigError, match="not said what the content is"):
+        client.upload_model(b"{}")
+    with pytest.raises(CaptureError, match="nowhere.onnx"):
         client.upload_model("nowhere.onnx")
 
 

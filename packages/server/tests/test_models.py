@@ -1,21 +1,26 @@
-"""Routes of uploaded models: captured once, named by jobs, refused in the words of the command line."""
+"""Routes of uploaded models: stored once, named by jobs, refused in the words of the command line."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
+from precision_time.client.operations import graph_document
+from precision_time.predict.api import predict
+from precision_time.request.request import Request
 from precision_time.workload.hf_config import read_config
 from precision_time.workload.resolve import load_workload
 from precision_time_server import uploads
 from precision_time_server.app import create_app
-from precision_time_server.problems import BusyError
 from precision_time_server.settings import Settings
 from precision_time_server.store.store import open_store
 from precision_time_server.uploads import Uploads
@@ -37,7 +42,7 @@ JOB = {
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """Asks one service that takes uploads of up to a MiB."""
     file = tmp_path_factory.mktemp("service") / "service.sqlite"
-    settings = Settings.of({"store": f"sqlite:///{file}", "max_upload_bytes": 2**20, "capture_time_s": 40})
+    settings = Settings.of({"store": f"sqlite:///{file}", "max_upload_bytes": 2**20})
     with TestClient(create_app(settings)) as found:
         yield found
 
@@ -52,7 +57,7 @@ def upload(client: TestClient, content: Any, **query: str) -> Any:
     )
 
 
-def test_configuration_is_captured_once_and_named_by_jobs(
+def test_configuration_is_read_once_and_named_by_jobs(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = upload(client, LLAMA, label="small llama")
@@ -92,16 +97,18 @@ def test_code_that_a_configuration_names_is_left_out_and_said_so(client: TestCli
 @pytest.mark.parametrize(
     ("content", "query", "status", "says"),
     [
-        (LLAMA, {"kind": "pickle"}, 422, "one of onnx, pt2, hf-config"),
-        (LLAMA, {"kind": ""}, 422, "one of onnx, pt2, hf-config"),
+        (LLAMA, {"kind": "pickle"}, 422, "one of graph, hf-config"),
+        (LLAMA, {"kind": ""}, 422, "one of graph, hf-config"),
+        (b"", {"kind": "onnx"}, 422, "Client.upload_model"),
         (LLAMA, {"label": "x" * 121}, 422, "120 printable"),
-        (b"", {}, 422, "empty"),
+        (b"", {}, 400, "not JSON"),
+        (b"", {"kind": "graph"}, 422, "malformed"),
         (b"x" * (2**20 + 1), {}, 413, "at most 1,048,576 bytes"),
         (b"PK\3\4", {}, 400, "not JSON"),
         (b"[]", {}, 422, "a JSON object"),
         ({}, {}, 422, "model_type"),
-        (LLAMA, {"kind": "onnx"}, 422, "kind=onnx is a model"),
-        (LLAMA, {"kind": "pt2"}, 422, "kind=pt2 is the archive"),
+        (LLAMA, {"kind": "graph"}, 422, "malformed"),
+        ({**LLAMA, "model_type": "no-such-type"}, {}, 422, 'upload_model("config.json", "graph")'),
         (b'{"model_type": "llama", "hidden_size": NaN}', {}, 400, "finite"),
         (b'{"a":' * 5000 + b"1" + b"}" * 5000, {}, 400, "too deeply"),
     ],
@@ -123,71 +130,49 @@ def test_names_that_no_upload_has(client: TestClient) -> None:
 
 
 def test_form_is_refused(client: TestClient) -> None:
-    found = client.post("/v1/models?kind=onnx", files={"file": b"x"})
+    found = client.post("/v1/models?kind=graph", files={"file": b"x"})
     assert found.status_code == 415
     assert "--data-binary" in found.json()["detail"]
 
 
-def test_one_capture_at_a_time_and_few_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of eight uploads at once, five are taken; of those, the same one is captured once."""
-    running, most, captures = 0, 0, 0
+def test_a_graph_answers_as_the_model_that_it_was_captured_of(client: TestClient) -> None:
     graph = load_workload("resnet50").graph
+    first = upload(client, graph_document(graph), kind="graph", label="mine")
+    assert (first.status_code, first.json()["label"]) == (201, "mine")
+    assert first.json()["params"] == graph.params
+    job = {**JOB, "optimizer": "momentum-sgd"}
+    asked = client.post("/v1/predictions", json={"model": first.json()["name"], **job}).json()
+    local = predict(Request.of({**job, "model": replace(graph, name="mine")}))
+    assert asked["step_time_s"] == pytest.approx(local.step_time_s, rel=1e-12)
+    assert upload(client, graph_document(graph), kind="graph").status_code == 200
 
-    async def capture(*_: Any, **__: Any) -> Any:
-        nonlocal running, most, captures
-        running, captures = running + 1, captures + 1
-        most = max(most, running)
-        await asyncio.sleep(0.05)
-        running -= 1
-        return graph
 
-    async def body(content: bytes) -> AsyncIterator[bytes]:
-        yield content
-
+def test_the_same_upload_at_once_is_stored_once(tmp_path: Path) -> None:
     async def all_at_once() -> list[Any]:
         store = open_store(f"sqlite:///{tmp_path / 'store.sqlite'}")
-        found = Uploads(Settings.of({}), store)
-        contents = [b"\x08" + each for each in (b"a", b"a", b"b", b"a", b"c", b"d", b"e", b"f")]
+        found = Uploads(store)
+        content = json.dumps(LLAMA).encode()
         try:
-            return await asyncio.gather(
-                *(found.add(body(each), kind="onnx", label="") for each in contents), return_exceptions=True
-            )
+            added = [found.add(content, kind="hf-config", label="") for _ in range(4)]
+            return [*await asyncio.gather(*added), await found.records()]
         finally:
             store.close()
 
-    monkeypatch.setattr(uploads, "capture_upload", capture)
-    answers = asyncio.run(all_at_once())
-    assert [type(each) for each in answers[5:]] == [BusyError] * 3
-    assert [is_new for _, is_new in answers[:5]].count(True) == captures == 3
-    assert most == 1
+    *answers, records = asyncio.run(all_at_once())
+    assert len(records) == len({record.name for record, _ in answers}) == 1
 
 
-@pytest.mark.nightly(covered_by="packages/server/tests/test_models.py::test_bad_upload_is_a_problem")
-def test_hostile_uploads_leave_the_service_answering(client: TestClient) -> None:
-    """In the real process: memory, crashes, wrong kinds; each a clear error, and the service goes on."""
-    from .test_capture import calling, calls, small_onnx
-
-    big: dict[str, Any] = {
-        "size": {"as_ints": [2**34]},
-        "dtype": {"as_scalar_type": 7},
-        "device": {"as_device": {"type": "cpu"}},
-    }
-    for kind, content in (
-        ("onnx", calling(("f", "f"))),
-        ("onnx", small_onnx(location="../../etc/passwd")),
-        ("pt2", small_onnx()),
-        ("pt2", calls("torch.ops.aten.ones.default", **big)),
-        ("hf-config", {**LLAMA, "model_type": "no-such-type"}),
-        ("hf-config", {"model_type": "bert", "num_hidden_layers": 10_000, "hidden_size": 99_999_999}),
-    ):
-        found = upload(client, content, kind=kind)
-        assert found.status_code == 422, (kind, found.text)
-        assert "To fix" in found.json()["detail"]
-    assert client.post("/v1/predictions", json={"model": "resnet50", **JOB}).status_code == 200
-
-
-@pytest.mark.slow
-def test_limits_say_what_is_enforced(client: TestClient) -> None:
-    found = client.get("/v1/models/limits").json()
-    assert found["enforced"]["audit hook"] is True
-    assert found["max_upload_bytes"] == 2**20
+def test_the_service_loads_no_torch_for_what_is_uploaded() -> None:
+    code = (
+        "import sys, json; from starlette.testclient import TestClient\n"
+        "from precision_time_server.app import create_app\n"
+        "from precision_time_server.settings import Settings\n"
+        "with TestClient(create_app(Settings.of({'store': 'sqlite://'}))) as client:\n"
+        f"    sent = client.post('/v1/models?kind=hf-config', json={LLAMA!r})\n"
+        "    assert sent.status_code == 201, sent.text\n"
+        "    job = {'model': sent.json()['name'], 'device': 'A100'}\n"
+        "    assert client.post('/v1/predictions', json=job).status_code == 200\n"
+        "assert not {'torch', 'onnx', 'transformers'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -42,7 +42,8 @@ STATES: Mapping[str, Mapping[str, str]] = {
     "sizes and layout": {
         "model": "gpt2", "sizes": "hidden=1024, layers=8, heads=16", "device": "H100-SXM5-80GB", "gpus": "8",
         "tp": "2", "seq_len": "1k", "batch_size": "4", "sequence_parallel": "false",
-        "checkpointing": "full:0.5", "tokens": "300B", "precision": "fp8-mixed", "network": "400g-ib",
+        "recompute": "full", "recompute_layers": 0.5, "tokens": "300B", "precision": "fp8-mixed",
+        "network": "400g-ib",
     },
     "a list in one text": {
         "model": "gpt2", "gpus": "4", "pp": "4", "stage_layers": "2,4,3x2", "num_microbatches": "8",

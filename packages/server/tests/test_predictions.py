@@ -12,6 +12,7 @@ from precision_time import PrecisionTimeError, Request, predict_time
 from precision_time.barrier import data_only
 from precision_time.errors import ConfigError
 from precision_time.predict.api import predict
+from precision_time.request.schema import MOVED
 from precision_time_server.answered import Answered
 from precision_time_server.app import create_app
 from precision_time_server.settings import Settings
@@ -207,3 +208,21 @@ def test_remembered_answers_are_bounded() -> None:
         known.get("0")
     assert known.get("0") is not None
     assert sum(known.get(str(number)) is not None for number in range(100)) == 10
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_names_of_the_release_before_answer_with_one_remark(client: TestClient, name: str) -> None:
+    value, beside = {
+        "virtual_pp": (2, {"pp": 4, "num_microbatches": 8}),
+        "expert_tp": (1, {"ep": 4}),
+        "expert_capacity": (1.25, {"ep": 4}),
+        "context_method": ("all-gather", {"cp": 2}),
+        "shard_size": (8, {"zero_stage": 3}),
+        "checkpointing": ("full", {}),
+    }.get(name, (2, {}))
+    job = {"model": "mixtral-8x7b", "device": "H100-SXM5-80GB", "gpus": 64, "batch_size": 1, **beside}
+    old, new = (client.post("/v1/predictions", json={**job, key: value}) for key in (name, MOVED[name]))
+    assert (old.status_code, new.status_code) == (200, 200)
+    assert old.json()["step_time_s"] == new.json()["step_time_s"]
+    note = f"{name} is called {MOVED[name]} now; the old name goes with the next release."
+    assert note in old.text and " is called " not in new.text

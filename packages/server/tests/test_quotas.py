@@ -100,7 +100,7 @@ def test_bytes(tmp_path: Path) -> None:
         lambda store: store.put_cluster("other", {"x": "y" * 1000}),
         lambda store: store.add_measurements("a", [{"x": "y" * 1000}]),
         lambda store: store.add_calibration("a", {"x": "y" * 1000}, {}),
-        lambda store: store.put_model("m", label="", kind="onnx", graph={"x": "y" * 1000}, facts={}),
+        lambda store: store.put_model("m", label="", kind="graph", graph={"x": "y" * 1000}, facts={}),
     ],
 )
 def test_whatever_is_stored_counts(tmp_path: Path, write: Callable[[Any], Any]) -> None:

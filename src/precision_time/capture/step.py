@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from ..errors import CaptureError, ConfigError, shown
 from ..workload.graph import OpClass, OpGraph
-from .inputs import BATCH, Guess, Input, guesses, with_limits
+from .inputs import BATCH, Guess, Input, guesses
 from .own import load_function
 from .recorder import CAPTURE_BATCH, record
 
@@ -264,16 +264,6 @@ def _with_target(step: OwnStep, guess: Guess) -> Guess:
     target = Input(name="target", dtype=torch.int64, shape=shape, high=first.high)
     step.for_loss = 1
     return replace(guess, inputs=(*guess.inputs, target))
-
-
-def inputs_of_step(
-    module: nn.Module, step: OwnStep, inputs: Sequence[Input], *, seq_len: int | None, image_size: int | None
-) -> tuple[Input, ...]:
-    """The inputs that a step is measured with: as stated, else the first that it takes."""
-    if inputs:
-        return with_limits(module, step.arranged(inputs).inputs)
-    found, _ = first_that_runs(module, step, seq_len=seq_len, image_size=image_size)
-    return with_limits(module, found.inputs)
 
 
 def loss_in(output: Any) -> Any:

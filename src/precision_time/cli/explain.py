@@ -10,7 +10,7 @@ from ..errors import ConfigError
 from ..predict.explain import EXPLAINED_FIELDS
 from ..predict.explain import explain as explain_request
 from .options import JsonOption, ModelArgument
-from .output import progress, write_json, write_page, write_rows
+from .output import progress, write_json, write_result, write_rows
 from .request_options import given_options, one_request, request_options
 
 EXAMPLES = """\b
@@ -52,17 +52,12 @@ def explain(
     request = one_request(model, fields)
     with progress(f"Lowering {model}"):
         explanation = explain_request(request)
-    if json_output:
-        write_json(explanation.to_dict())
-        return
-    from ..predict.page import explanation_blocks
-
-    write_page(explanation_blocks(explanation.to_dict()))
+    write_result(explanation, json_output=json_output)
 
 
 def _explain_numbers(model: str, fields: dict[str, Any], *, json_output: bool) -> None:
     """How much the time moves with each number of the job."""
-    from ..predict.sensitivity import sensitivity
+    from ..predict.changes import sensitivity
 
     request = one_request(model, fields)
     with progress(f"Predicting {model}"):

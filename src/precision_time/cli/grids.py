@@ -64,14 +64,14 @@ def grids(
 
 
 def _record(each: Intensity) -> dict[str, Any]:
-    from ..planning.energy.pue import pue_of
+    from ..planning.energy.energy import pue_of
 
     pue = asdict(pue_of(each.cloud, each.region)) if each.cloud else None
     return {"name": each.name, "country_name": each.country_name, **asdict(each), "pue": pue}
 
 
 def _cells(each: Intensity) -> tuple[str, ...]:
-    from ..planning.energy.pue import pue_of
+    from ..planning.energy.energy import pue_of
 
     pue = pue_of(each.cloud, each.region) if each.cloud else None
     shown = "-" if pue is None or not pue.cloud else f"{pue.value:.2f}"
@@ -80,7 +80,7 @@ def _cells(each: Intensity) -> tuple[str, ...]:
 
 
 def _pue_source(each: Intensity) -> str:
-    from ..planning.energy.pue import pue_of
+    from ..planning.energy.energy import pue_of
 
     pue = pue_of(each.cloud, each.region) if each.cloud else None
     return "" if pue is None or not pue.cloud else f"PUE: {pue.source}"

@@ -115,9 +115,8 @@ def _write_pictures(
         message("No picture: no layout fits.")
         return
     from ..planning.layouts.memory_timeline import memory_of_step
-    from ..planning.layouts.pictures import write_memory, write_picture
+    from ..planning.layouts.pictures import write_memory, write_picture, write_trace
     from ..planning.layouts.timeline import step_timeline
-    from ..planning.layouts.trace import write_trace
 
     job = search.jobs[0]
     step = step_timeline(job, search.ranked[0].prediction)

@@ -307,6 +307,9 @@ class OneCommand(typer.core.TyperCommand):
                 return super().parse_args(ctx, args if ctx.resilient_parsing else self._today(ctx, args))
         except Exception as error:
             given = getattr(error, "option_name", "")  # of the parser's NoSuchOption
+            gone = packaged_toml(__package__, "data/moved.toml")["gone"].get(f"{self.path} {given}")
+            if gone is not None:
+                raise ConfigError(f"{given} is gone. To fix: {gone}") from None
             ours = other_options().get(str(given).lower().replace("_", "-"))
             flags = {flag for item in self.params for flag in item.opts}
             if ours is None or (ours.split()[0] not in flags and "--set" not in flags):
@@ -323,15 +326,14 @@ class OneCommand(typer.core.TyperCommand):
         }
         if all(not word.startswith("-") or word.partition("=")[0] in takes_value for word in args):
             return args
-        from .settings import as_settings, renamed_flag
+        from .settings import as_settings
 
         table: dict[str, str] = packaged_toml(__package__, "data/moved.toml")["options"].get(self.path, {})
 
         fields: dict[str, Any] = getattr(self.callback, "fields", dict)()
 
         def renamed(flag: str) -> str | None:
-            new = table.get(flag) or renamed_flag(flag, fields)
-            if new is not None:
+            if (new := table.get(flag)) is not None:
                 message(f"Note: {flag} of {self.path} is {new} now; the old name goes with the next release.")
             return new
 
@@ -357,12 +359,14 @@ def _as_given(item: Any) -> Any:
     if described is None or "process_value" in vars(item):  # older typer converts, and builds none
         return item
     process = item.process_value
-    is_text = getattr(described, "annotation", None) is str and item.nargs == 1 and not item.multiple
+    annotation = getattr(described, "annotation", None) if item.nargs == 1 else None
 
     def processed(ctx: Any, value: Any) -> Any:
-        if (value is None and not item.required) or (is_text and isinstance(value, str)):
-            return value if item.callback is None else item.callback(ctx, item, value)
-        return process(ctx, value)
+        if item.multiple and annotation == list[str] and isinstance(value, list | tuple) and value:
+            value = list(value)
+        elif not (value is None and not item.required or annotation is str and isinstance(value, str)):
+            return process(ctx, value)
+        return value if item.callback is None else item.callback(ctx, item, value)
 
     vars(item)["process_value"] = processed
     return item
@@ -414,7 +418,14 @@ def loaded_command(name: str, found: Command | _Tree, *, every_option: bool = Fa
 
 @data
 def _command(place: Command, *, every_option: bool) -> Any:
-    module = import_module(place.module)
+    try:
+        module = import_module(place.module)
+    except ImportError as error:
+        if isinstance(error, PrecisionTimeError):
+            raise
+        raise ConfigError(
+            f"{place.path} cannot be loaded: {place.module}: {error}. To fix: install again what brings it."
+        ) from error
     found = getattr(module, place.attribute)
     if every_option and hasattr(found, "with_every_option"):
         found = found.with_every_option()

@@ -166,7 +166,7 @@ def plan(
     Exits with 3 where nothing keeps the limits, after the nearest miss and what it would take.
     """
     from ..planning.decision.api import plan as planned
-    from ..planning.decision.picture import KINDS, check_paths, write_files
+    from ..planning.decision.files import KINDS, check_paths, write_files
 
     files = by_ending(out, **KINDS)
     check_paths(**files)

@@ -11,7 +11,7 @@ import typer
 from ..client.remote import Server, chosen
 from ..errors import ConfigError
 from ..request.files import is_request_file, read_jobs
-from ..request.schema import request_fields
+from ..request.schema import MOVED, request_fields
 from ..request.sweep import PHASES, RUN
 from .options import (
     NOTHING_FITS,
@@ -122,7 +122,7 @@ def predict(
     """
     if (model is None) == (jobs is None):
         raise ConfigError("predict takes a MODEL or --jobs FILE. To fix: precision-time predict resnet50.")
-    of_step = dict(request_fields())
+    of_step = {*dict(request_fields()), *MOVED}
     stated = {name: value for name, value in fields.items() if name not in of_step and value is not None}
     fields = {name: value for name, value in fields.items() if name in of_step}
     if whole_run or stated or _holds_a_run(model):
@@ -163,7 +163,7 @@ def predict(
         write_columns(columns_of(rows), table)
         message(f"Wrote {table}")
     if (plot := files["plot"]) is not None:
-        from ..predict.sweep_plot import write_plot
+        from ..predict.table import write_plot
 
         write_plot(found, plot)
         message(f"Wrote {plot}")
@@ -231,9 +231,9 @@ def _write_launch_config(found: Predictions, launcher: str, *, json_output: bool
 
 def _write_page(found: Predictions, server: Server | None, *, why: bool) -> None:
     """The page of one job, perhaps at several precisions; assumptions are weighed for it."""
+    from ..predict.changes import what_matters
     from ..predict.page import blocks_of, leading
     from ..predict.table import skipped_words
-    from ..predict.what_matters import what_matters
     from ..request.request import Request
     from .glossary import entries_of, glossary_text
 

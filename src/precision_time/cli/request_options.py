@@ -19,7 +19,7 @@ from ..predict.predictions import plain_fields
 from ..request.fields import Option, choices_of, plain_type
 from ..request.files import is_request_file, read_jobs
 from ..request.request import Request
-from ..request.schema import ALIASES, over, request_fields, sections_of_fields
+from ..request.schema import ALIASES, RequestFields, over, request_fields, sections_of_fields
 from ..request.sweep import combinations_of
 from ..request.validation import Field
 from ..workload.resolve import check_named_in_data
@@ -41,7 +41,7 @@ SHOWN = frozenset(
             "ep",
             "zero_stage",
             "num_microbatches",
-            "checkpointing",
+            "recompute",
         ),
         *("custom", "calibration"),
     }
@@ -231,7 +231,8 @@ def requests_in_words(words: Iterable[str]) -> list[Request]:
     fields = command.make_context("predict", [*words]).params
     fields |= settings_of(fields.pop(SETTINGS) or (), command.callback.fields, fields)
     names = dict(request_fields()).keys() - {"model"}
-    return requests_of(fields["model"], {name: value for name, value in fields.items() if name in names})
+    named = {name: value for name, value in fields.items() if RequestFields.own_name(name) in names}
+    return requests_of(fields["model"], named)
 
 
 def one_request(model: str, fields: Mapping[str, Any]) -> Request:

@@ -66,12 +66,6 @@ def as_settings(
     return found
 
 
-def renamed_flag(flag: str, fields: Mapping[str, Field]) -> str | None:
-    """What the option of a field that was called otherwise is called now; None for others."""
-    new = MOVED.get(flag.removeprefix(PREFIX).replace("-", "_"))
-    return f"{PREFIX}{new.replace('_', '-')}" if new in fields else None
-
-
 def _field_of_flag(flag: str, fields: Mapping[str, Field]) -> tuple[str, str] | None:
     """The field that an option stands for, and the value of one that takes none."""
     plain = flag.removeprefix(PREFIX)
@@ -82,7 +76,8 @@ def _field_of_flag(flag: str, fields: Mapping[str, Field]) -> tuple[str, str] | 
     for name, info in fields.items():
         if info.option is not None and flag in flags_of(name, info.option):
             return name, ""
-    return None
+    old = plain.replace("-", "_")
+    return (old, "") if MOVED.get(old) in fields else None
 
 
 def settings_of(

@@ -66,7 +66,7 @@ def sweep(
 
     Exits with 2 where no row has an answer, with 3 where no job fits in memory.
     """
-    from ..predict.streaming import check_sweep_path, write_sweep
+    from ..predict.sweep import check_sweep_path, write_sweep
     from ..request.grid import grid_of_file
 
     check_sweep_path(out)

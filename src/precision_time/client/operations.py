@@ -6,6 +6,7 @@ An operation is a conversation (`conversation.Talk`); `Operation` makes a method
 from __future__ import annotations
 
 import functools
+import json
 import math
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -18,11 +19,14 @@ from ..plain import from_plain
 from ..planning.decision.result import Plan
 from ..planning.layouts.result import LayoutSearch
 from ..planning.run.prediction import RunPrediction
+from ..predict.changes import Alternative
 from ..predict.prediction import Prediction, Skipped
 from ..predict.predictions import Predictions, plain_fields
-from ..predict.what_matters import Alternative
 from ..records import dataclass
+from ..request.captured import captured
 from ..request.request import Request
+from ..workload.graph import OpGraph, graph_to_json
+from ..workload.hf_config import is_config_source, read_config
 from .conversation import Conversation, Talk, error_of
 
 if TYPE_CHECKING:
@@ -31,9 +35,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 Job = Request | Mapping[str, Any]
-ModelKind = Literal["onnx", "pt2", "hf-config"]
+ModelKind = Literal["graph", "hf-config"]
 Activate = Literal["never", "if-better", "always"]
-_KINDS: Mapping[str, ModelKind] = {".onnx": "onnx", ".pt2": "pt2", ".json": "hf-config"}
 _JOBS_AT_ONCE = 500
 _OCTETS, _CSV, _JSON = "application/octet-stream", "text/csv", "application/json"
 
@@ -75,7 +78,7 @@ class Why:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UploadedModel:
-    """A model that a service has captured and keeps."""
+    """A model that a service keeps."""
 
     name: str
     """As `model` of a job."""
@@ -194,25 +197,41 @@ class Operations:
 
     @Operation
     def upload_model(
-        self, /, model: str | Path | bytes, kind: ModelKind | None = None, *, label: str | None = None
+        self, /, model: Any, kind: ModelKind | None = None, *, label: str | None = None, **options: Any
     ) -> Talk[UploadedModel]:
-        """Let the service capture a model and keep its operators: `name` then stands for it in jobs.
+        """Keep the operators of a model on a service: `name` then stands for it in jobs.
 
         Args:
-            model: Path of an .onnx, .pt2 or config.json file, or the content of one.
-            kind: Of the content; None: by the name of the file.
-            label: What answers call it; None for the name of the file.
+            model: A config.json (its path, its content, a mapping), which is sent as it is; or whatever
+                `predict_time` takes (a module, "net.py:function", an .onnx or .pt2 file), which is captured
+                here, by the extra `capture`, and sent as a graph; or a graph.
+            kind: Of the content; "graph" also captures a configuration here, whose `model_type` no table has.
+            label: What answers call it; None for its own name.
+            **options: Fields of a request, such as `example_inputs` or `trust`.
+
+        Raises:
+            ConfigError: If it is not said what the content is.
+            CaptureError: If the model cannot be captured.
+            MissingExtraError: If what captures it is not installed.
         """
-        content, found_kind, name = (model, kind, label) if isinstance(model, bytes) else _file(Path(model))
-        if (kind or found_kind) is None:
-            raise ConfigError(
-                f"It is not said what {shown(name or 'the content')} is. The rule: onnx, pt2 or hf-config. "
-                "To fix: kind='onnx'."
-            )
+        if isinstance(model, bytes):
+            if kind is None:
+                raise ConfigError(
+                    "It is not said what the content is. The rule: graph or hf-config. To fix: "
+                    "kind='hf-config'."
+                )
+            content, called = model, ""
+        elif kind != "graph" and is_config_source(model):
+            kind, called = "hf-config", Path(model).stem if isinstance(model, str | Path) else ""
+            content = json.dumps(dict(read_config(model))).encode()
+        else:
+            graph = model if isinstance(model, OpGraph) else capture(model, options)
+            kind, called = "graph", graph.name
+            content = json.dumps(graph_document(graph)).encode()
         answer = yield from self.talk.json(
             "POST",
             "/v1/models",
-            params={"kind": kind or found_kind, "label": label or name},
+            params={"kind": kind, "label": called if label is None else label},
             content=content,
             media_type=_OCTETS,
         )
@@ -413,8 +432,23 @@ def _header(key: str) -> str:
     return key
 
 
-def _file(path: Path) -> tuple[bytes, ModelKind | None, str]:
-    return _content(path), _KINDS.get(path.suffix.lower()), path.stem
+def graph_document(graph: OpGraph) -> dict[str, Any]:
+    """A graph as JSON, with the names of its layers, which `graph_to_json` leaves out."""
+    return {"graph": graph_to_json(graph), "layers": [node.layer for node in graph.nodes]}
+
+
+def capture(model: Any, options: Mapping[str, Any]) -> OpGraph:
+    """The graph of a model that is captured in this process, once.
+
+    Args:
+        model: As `predict_time` takes it.
+        options: Fields of a request that say how: example_inputs, inputs, forward, loss, trust, sizes ...
+
+    Raises:
+        MissingExtraError: If torch is not installed.
+        CaptureError: If the model cannot be captured.
+    """
+    return captured(model, Request.of({**options, "model": model}))
 
 
 def _content(path: Path) -> bytes:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError, PrecisionTimeError, shown
+from ..cache import memo
+from ..errors import CaptureError, ConfigError, PrecisionTimeError, UnknownNameError
 from ..forks import cached_property
-from ..io import once_per_file
 from ..records import dataclass
 
 if TYPE_CHECKING:
@@ -17,17 +16,18 @@ if TYPE_CHECKING:
     from ..planning.layouts.result import LayoutSearch
     from ..planning.run.prediction import RunPrediction
     from ..planning.run.schema import RunOptions
+    from ..predict.changes import Alternative
     from ..predict.prediction import Prediction
-    from ..predict.what_matters import Alternative
     from ..request.request import Request
+    from ..workload.graph import OpGraph
     from .client import Client
-    from .operations import ModelKind
 
 ASKED_OF_SERVERS = ("predict", "plan", "layout", "slurm")
 """Commands whose question can go to a service."""
 SERVER_VARIABLE = "PRECISION_TIME_SERVER"
 _MODELS = ("model", "reference", "teacher")
-_UPLOADED: Mapping[str, ModelKind] = {".onnx": "onnx", ".pt2": "pt2"}
+_OF_CAPTURE = ("example_inputs", "inputs", "forward", "loss", "trust")
+"""Fields of a job that say how its model is captured."""
 _HERE = "The rule: what a service answers holds no operators, and these are drawn or written of them"
 
 
@@ -97,49 +97,59 @@ class Server:
 
     def plan(self, model: Any, **arguments: Any) -> Plan:
         """`plan`, there."""
-        return self.client.plan(self._model(model), **_stated(arguments), **self._cluster())
+        return self.client.plan(**self._sent({"model": model, **_stated(arguments)}))
 
     def find_layouts(self, request: Request, *, fix: Sequence[str], top: int) -> LayoutSearch:
         """`find_layouts`, there."""
         return self.client.find_layouts(self._job(request), fix=fix, top=top)
 
     def _job(self, request: Request) -> dict[str, Any]:
-        """The fields of a request, with models of local files as the service can have them."""
+        """The fields of a request as the service can have them."""
         fields = request.to_dict()
-        if any(str(fields.get(name, "")).lower().endswith(".pt2") for name in _MODELS):
-            fields.pop("trust", None)  # of files that are loaded here
-        models = {name: self._model(getattr(request, name)) for name in _MODELS if name in fields}
-        return {**fields, **models, **self._cluster()}
+        return self._sent({**fields, **{name: getattr(request, name) for name in _MODELS if name in fields}})
 
-    def _cluster(self) -> dict[str, str]:
-        return {} if self.cluster is None else {"cluster": self.cluster}
-
-    def _model(self, model: Any) -> Any:
+    def _sent(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of a job, with graphs that are captured here for files and code."""
         from ..workload.hf_config import is_config_source, read_config
-        from ..workload.resolve import check_named_in_data
+        from .operations import capture
 
-        if is_config_source(model):
-            return dict(read_config(model))
-        if not isinstance(model, str | Path):
-            return model
-        kind = _UPLOADED.get(Path(model).suffix.lower())
-        if kind is not None:
-            return once_per_file(_uploaded, Path(model), self, kind)
+        found = {**fields, **({} if self.cluster is None else {"cluster": self.cluster})}
+        given = {
+            name: found[name] for name in (*_OF_CAPTURE, "seq_len", "image_size", "sizes") if name in found
+        }
+        for name in _MODELS:
+            model = found.get(name)
+            if model is None or _is_known(model):
+                found |= {name: dict(read_config(model))} if is_config_source(model) else {}
+                continue
+            found[name] = _uploaded(self, capture(model, given))
+            for of_capture in (*_OF_CAPTURE, "sizes"):
+                found.pop(of_capture, None)
+        return found
+
+
+@memo(64)
+def _uploaded(server: Server, graph: OpGraph) -> str:
+    """The name of a graph on a service; it is sent once."""
+    return server.client.upload_model(graph).name
+
+
+def _is_known(model: Any) -> bool:
+    """Whether a service can have a model by its name or its configuration."""
+    from ..workload.hf_config import is_config_source
+    from ..workload.resolve import check_named_in_data, load_workload
+
+    if is_config_source(model):
         try:
-            check_named_in_data(model)
-        except ConfigError:
-            raise ConfigError(
-                f"The model {shown(str(model))} is code, and no code is sent to a service. The rule: a "
-                "known name, "
-                "a config.json, an .onnx or a .pt2 file. To fix: export it (torch.export.save to a .pt2 "
-                "file), or leave out --server."
-            ) from None
-        return model
-
-
-def _uploaded(path: Path, server: Server, kind: ModelKind) -> str:
-    """The name of a file's model on a service."""
-    return server.client.upload_model(path, kind).name
+            load_workload(model)
+        except (UnknownNameError, CaptureError):
+            return False
+        return True
+    try:
+        check_named_in_data(model)
+    except ConfigError:
+        return False
+    return True
 
 
 def _stated(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,6 +35,8 @@ _LEFT_OUT = {name: value for name, value in asdict(Layout()).items() if name != 
 """Values that the stored form of a layout leaves out: part of the format, so a test pins these defaults."""
 _STACK_VERSION_1 = {"fused_attention": False}
 """Defaults of `Stack` that were others when stores of version 1 were written."""
+_LAYOUT_RENAMED = {**MOVED, "recomputed": "recompute_modules"}
+"""Fields of `Layout` by the names that earlier stores have."""
 _STACK_RENAMED = {"overlap_gradients": "overlap_grad_reduce", "overlap_parameters": "overlap_param_gather"}
 """Fields of `Stack` by the names that earlier stores have."""
 _LAYOUT_ENUMS = {
@@ -63,7 +65,9 @@ def _layout(text: str) -> Layout | None:
     data = json.loads(text)
     if data is None:
         return None
-    data = {MOVED.get(name, name): value for name, value in data.items()}
+    if "checkpointed_share" in data:
+        data["recompute_layers"] = data.pop("checkpointed_share") % 1.0
+    data = {_LAYOUT_RENAMED.get(name, name): value for name, value in data.items()}
     for name, value in data.items():
         if isinstance(value, list):
             data[name] = tuple(value)

@@ -11,7 +11,7 @@ from typing import Any
 from ..cost.stacks import StackProfile
 from ..errors import ConfigError
 from ..hardware.catalog import get_device
-from ..parallel.layout import Checkpointing, CpCommType, Layout, Offload, PipelineSchedule
+from ..parallel.layout import CpCommType, Layout, Offload, PipelineSchedule, Recompute
 from ..records import dataclass
 from .rules import first_match
 from .schema import Row
@@ -98,7 +98,7 @@ def infer_layout(
     vpp = (_degree(parallelism, "virtual_pp") or chunks) if pp > 1 else 1
     etp = _degree(parallelism, "expert_tp") or _degree(parallelism, "etp")
     zero_stage = _zero_stage(parallelism, profile, row) if dp > 1 else 0
-    checkpointing, share = _checkpointing(row, parallelism)
+    recompute, share = _checkpointing(row, parallelism)
     return Layout(
         dp=dp,
         tp=tp,
@@ -118,8 +118,8 @@ def infer_layout(
         and year >= profile.sequence_parallel_from,
         micro_batch_size=batches.micro,
         num_microbatches=batches.accumulation,
-        checkpointing=checkpointing,
-        checkpointed_share=share,
+        recompute=recompute,
+        recompute_layers=share % 1.0,
         data_parallel_engine=_engine(row, dp),
     )
 
@@ -343,16 +343,16 @@ def _zero_stage(parallelism: Mapping[str, Any], profile: StackProfile, row: Row)
     return profile.zero_stage if sharding is None else min(profile.zero_stage, 1)
 
 
-def _checkpointing(row: Row, parallelism: Mapping[str, Any]) -> tuple[Checkpointing, float]:
+def _checkpointing(row: Row, parallelism: Mapping[str, Any]) -> tuple[Recompute, float]:
     """What is recomputed, and the share of the layers where only some are."""
     stated = str(parallelism.get("activation_checkpointing", "")).lower()
     if not stated:
         rule = first_match("checkpointing", row)
-        return (Checkpointing(rule["checkpointing"]) if rule else Checkpointing.NONE), 1.0
+        return (Recompute(rule["checkpointing"]) if rule else Recompute.NONE), 1.0
     rule = first_match("checkpointing_word", row.with_cells(word=stated))
     if rule is None:
-        return Checkpointing.NONE, 1.0
-    return Checkpointing(rule["checkpointing"]), float(rule.get("share", 1.0))
+        return Recompute.NONE, 1.0
+    return Recompute(rule["checkpointing"]), float(rule.get("share", 1.0))
 
 
 def _shard_size(parallelism: Mapping[str, Any], num_devices: int, split: int, data_ranks: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any
 
-from ..cache import data, memo
+from ..cache import data
 from ..errors import CorpusError
 from ..io import packaged_toml
 from ..records import dataclass
@@ -33,20 +33,7 @@ def first_match(table: str, row: Row) -> Mapping[str, Any] | None:
 
 def all_matches(table: str, row: Row) -> tuple[Mapping[str, Any], ...]:
     """The values of every rule of `table` that fits the row, in order."""
-    columns = _columns(table, row.curated)
-    return _all_matches(table, row.curated, tuple(row.text(column) for column in columns))
-
-
-@memo(8192)
-def _all_matches(table: str, curated: bool, cells: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
-    """As `all_matches`: rows agree in most columns, so most answers are remembered."""
-    text = dict(zip(_columns(table, curated), cells, strict=True)).__getitem__
-    return tuple(rule.values for rule in load_rules(table, curated=curated) if rule.fits(text))
-
-
-@data
-def _columns(table: str, curated: bool) -> tuple[str, ...]:
-    return tuple(sorted({column for rule in load_rules(table, curated=curated) for column in rule.when}))
+    return tuple(rule.values for rule in load_rules(table, curated=row.curated) if rule.fits(row.text))
 
 
 @data

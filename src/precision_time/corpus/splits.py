@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Ints
-from ..cache import memo
 from ..errors import ConfigError
 from ..records import dataclass
 from .measurement import Measurement
@@ -114,7 +113,6 @@ def grouped_folds(groups: Ints, *, num_folds: int = 5, seed: int = 0) -> Ints:
     return folds
 
 
-@memo(4096)
 def model_group(model: str) -> str:
     """One name for all models of one architecture: recipes, weights and input sizes are stripped off.
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..arrays import Number
-from ..parallel.layout import Checkpointing, CpCommType
+from ..parallel.layout import CpCommType, Recompute
 from .axes import StepContext, group_of, lines_of, sends_of
 from .collectives import all_gather_lines, all_reduce_lines, all_to_all_lines, min_time_s
 from .constants import constants
@@ -64,7 +64,7 @@ def _local_samples(context: StepContext) -> Number:
 def _recomputed(context: StepContext) -> float:
     """Share of the layers whose forward pass full checkpointing repeats, messages included."""
     layout = context.layout
-    return layout.checkpointed_share if layout.checkpointing is Checkpointing.FULL else 0.0
+    return layout.recompute_share if layout.recompute is Recompute.FULL else 0.0
 
 
 def _tensor(context: StepContext) -> Overlap:

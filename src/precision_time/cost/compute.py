@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arrays import Bools, Floats, Indices, Number, Same, row_by_row
 from ..cache import derived, memo
-from ..parallel.layout import Checkpointing
+from ..parallel.layout import Recompute
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
 from ..precision.policy import DType
@@ -106,9 +106,9 @@ def compute_costs(step: LoweredStep, group: Jobs, model: KernelModel) -> Compute
         cp=layout.cp,
         pp=layout.pp,
         stage_layers=layout.stage_layers,
-        checkpointing=layout.checkpointing,
-        checkpointed_share=layout.checkpointed_share,
-        recomputed=layout.recomputed,
+        recompute=layout.recompute,
+        recompute_share=layout.recompute_share,
+        recompute_modules=layout.recompute_modules,
     )
     kernels = _device_kernels(step, cut, group.stack, Same(group.cluster.device), group.workload.graph, model)
     kept = len(group) <= _KEPT_JOBS or len(group) * len(step.op_class) <= _KEPT_ELEMENTS
@@ -132,9 +132,9 @@ class _Cut(NamedTuple):
     cp: int
     pp: int
     stage_layers: tuple[int, ...]
-    checkpointing: Checkpointing
-    checkpointed_share: float
-    recomputed: tuple[str, ...]
+    recompute: Recompute
+    recompute_share: float
+    recompute_modules: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -189,13 +189,13 @@ def _device_kernels(
     host_s = np.stack(
         [per_launch_s * shares.kernels @ (launches * part) for part in (forward, ~forward + again)]
     )
-    again_layers = float(again.max(initial=0.0)) if cut.checkpointing is Checkpointing.FULL else 0.0
+    again_layers = float(again.max(initial=0.0)) if cut.recompute is Recompute.FULL else 0.0
     host_s += stack.host_per_layer_s * np.outer([1.0, 1.0 + again_layers], shares.layers)
     return _DeviceKernels(
         step=local,
         whole=step,
         shares=shares,
-        rates=rates_of([device]),
+        rates=rates_of(device),
         model=model,
         samples=unpadded / cut.cp,
         samples_of_work=unpadded,
@@ -212,7 +212,7 @@ def _device_kernels(
 def _compute_costs(
     kernels: _DeviceKernels, batches: bytes, counts: bytes, narrowed_once: bool, process_devices: int
 ) -> ComputeCosts:
-    """What is asked on few devices and on many is worked out once.
+    """Costs of kernels at some batches.
 
     Args:
         kernels: Of the device.
@@ -264,7 +264,7 @@ def _compute_costs(
 
 
 _kept_costs = memo(16)(_compute_costs)
-"""What is asked on few devices and on many is worked out once."""
+"""What is asked on few devices and on many is worked out once: a third of a sweep over numbers of devices."""
 
 
 def longer_of(one_s: Floats, other_s: Number) -> Floats:
@@ -320,15 +320,15 @@ def _term_masks(step: LoweredStep) -> dict[str, Bools]:
 def _recomputed(step: LoweredStep, shares: StageShares, cut: _Cut, graph: OpGraph) -> Floats:
     """Share of each kernel that the backward pass runs again under activation checkpointing."""
     again = step.phase == 0
-    if cut.checkpointing is Checkpointing.NONE:
+    if cut.recompute is Recompute.NONE:
         return np.zeros(len(again))
-    if cut.checkpointing is Checkpointing.SELECTIVE and cut.recomputed:
-        named = recomputed_shares(graph, cut.recomputed)
+    if cut.recompute is Recompute.SELECTIVE and cut.recompute_modules:
+        named = recomputed_shares(graph, cut.recompute_modules)
         of_class = np.array([named.get(op_class, 0.0) for op_class in OP_CLASSES])
         return np.asarray(of_class[step.op_class] * again, dtype=np.float64)
-    if cut.checkpointing is Checkpointing.SELECTIVE:
+    if cut.recompute is Recompute.SELECTIVE:
         return np.asarray(again & _SELECTIVE[step.op_class], dtype=np.float64)
-    return np.where(again & shares.in_layers, cut.checkpointed_share, 0.0)
+    return np.where(again & shares.in_layers, cut.recompute_share, 0.0)
 
 
 def _facts(step: LoweredStep, samples: Floats, seconds: Floats, sums: Floats) -> dict[str, Floats]:

@@ -13,14 +13,13 @@ NVIDIA's matrix multiplication guide and NeuSight (ASPLOS 2025).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Bools, Floats, Indices, Same
-from ..cache import data, derived, memo
+from ..arrays import Bools, Floats, Indices
+from ..cache import data, derived
 from ..hardware.device import Device
 from ..hardware.device_table import known_devices
 from ..precision.lowered import LoweredStep
@@ -142,24 +141,14 @@ def peak_flops_per_s(device: Device, dtype: DType) -> float:
     return max(device.peak_flops_per_s.values())
 
 
-def rates_of(devices: Sequence[Device]) -> DeviceRates:
-    """Rates of the devices, one row each, as power and clocks sustain them."""
-    return _rates(tuple(map(Same, devices)))
-
-
-@memo(256)
-def _rates(keys: tuple[Same, ...]) -> DeviceRates:
-    devices: list[Device] = [key.value for key in keys]
+@derived
+def rates_of(device: Device) -> DeviceRates:
+    """Rates of a device, one row, as power and clocks sustain them."""
     return DeviceRates(
-        peak=np.array([_sustained(device) for device in devices]),
-        column=np.array([[COLUMN[computed_as(device, dtype)] for dtype in DTYPES] for device in devices]),
-        bandwidth=np.array(
-            [
-                [device.memory_bandwidth_bytes_per_s * _factor("bandwidth_factor", device)]
-                for device in devices
-            ]
-        ),
-        units=np.array([[max(device.sm_count, 1.0)] for device in devices]),
+        peak=np.array([_sustained(device)]),
+        column=np.array([[COLUMN[computed_as(device, dtype)] for dtype in DTYPES]]),
+        bandwidth=np.array([[device.memory_bandwidth_bytes_per_s * _factor("bandwidth_factor", device)]]),
+        units=np.array([[max(device.sm_count, 1.0)]]),
     )
 
 
@@ -230,7 +219,7 @@ def _factor(table: str, device: Device) -> Any:
 
 def product_flops_per_s(device: Device, dtype: DType) -> float:
     """Rate of large matrix products outside the layers, as in an optimizer."""
-    rates, index = rates_of([device]), DTYPES.index(dtype)
+    rates, index = rates_of(device), DTYPES.index(dtype)
     efficiency = load_kernel_model(device.arch).compute[KINDS.index("gemm"), rates.column[0, index]]
     return float(rates.peak[0, 0, index] * efficiency)
 

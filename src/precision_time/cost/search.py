@@ -18,7 +18,8 @@ import numpy as np
 
 from ..arrays import Floats
 from ..cache import memo
-from ..parallel.layout import EQUAL_WITHIN, Checkpointing, Layout, Offload, PipelineSchedule, simplicity
+from ..parallel.layout import EQUAL_WITHIN, Layout, Offload, PipelineSchedule, Recompute, simplicity
+from ..parallel.schedules.registry import searched_schedules
 from ..parallel.shape import ModelShape, model_shape
 from ..parallel.space import Fixed, Frame, Space, powers_of_two
 from ..precision.policy import PrecisionPolicy
@@ -40,7 +41,7 @@ _LONG_TOKENS, _TOKENS_PER_RANK = 16384, 8192
 _MOST_STAGES, _MOST_CONTEXT_RANKS, _MOST_EXPERT_RANKS = 32, 16, 64
 _CHUNKS = (2, 4, 8)
 _REFINED = 2
-"""The fastest pipelines, which are priced interleaved too."""
+"""The fastest pipelines, which are priced under the other schedules too."""
 _PLAIN: Fixed = {"dp_shard": (0,), "reshard_after_forward": (True,)}
 _HELD = ("tp", "pp", "cp", "ep", "etp", "schedule", "vpp", "sequence_parallel")
 _TOKENS_PER_STEP = 2**22
@@ -71,7 +72,7 @@ def space_of(job: Job, batch: int, **options: Any) -> Space:
 
 def under(job: Job, layout: Layout) -> Job:
     """The job under another layout, its weights held as the code of its stack does under that ZeRO stage."""
-    policy = policy_under(job.precision, job.stack.profile, job.layout.zero_stage, layout.zero_stage)
+    policy = policy_under(job.precision, job.stack.profile, job.layout.weights_stage, layout.weights_stage)
     return replace(job, layout=layout, precision=policy)
 
 
@@ -97,9 +98,7 @@ def groups_under(job: Job, layouts: Sequence[Layout]) -> Iterator[tuple[list[int
         yield places, group_under(job, layouts[places[0]], batches)
 
 
-kernels_key = attrgetter(
-    "tp", "pp", "cp", "ep", "tensor_degree_of_experts", "checkpointing", "micro_batch_size"
-)
+kernels_key = attrgetter("tp", "pp", "cp", "ep", "tensor_degree_of_experts", "recompute", "micro_batch_size")
 """What decides which kernels a device runs, for how many samples."""
 
 
@@ -148,7 +147,7 @@ def fitting(job: Job, frames: Sequence[Frame]) -> list[Pruned]:
         job: What is sought a layout for.
         frames: Candidates; memory grows with their micro batch and shrinks with their recomputation.
     """
-    capacity = job.cluster.device.memory_bytes
+    capacity = job.cluster.device.usable_bytes
     needed = _needed_bytes(job, frames, [frame.recomputations for frame in frames])
     least = [_least_modes((each > capacity).tolist()) for each in needed]
     cut = [row for row, frame in enumerate(frames) if frame.layers > 1 and least[row][0] < len(needed[row])]
@@ -162,7 +161,7 @@ def fitting(job: Job, frames: Sequence[Frame]) -> list[Pruned]:
 
 
 def _needed_bytes(
-    job: Job, frames: Sequence[Frame], modes: Sequence[Sequence[tuple[Checkpointing, float]]]
+    job: Job, frames: Sequence[Frame], modes: Sequence[Sequence[tuple[Recompute, float]]]
 ) -> list[Floats]:
     """Bytes by mode and batch of each frame: one call for all that run in one precision.
 
@@ -195,17 +194,18 @@ def _by_precision(job: Job, frames: Sequence[Frame]) -> list[list[int]]:
     precision: dict[int, PrecisionPolicy] = {}
     alike: dict[PrecisionPolicy, list[int]] = defaultdict(list)
     for place, frame in enumerate(frames):
-        stage = frame.settings.get("zero_stage", 0)
+        layout = frame.layout(frame.batches[0], Recompute.NONE)
+        stage = layout.weights_stage
         if stage not in precision:
-            precision[stage] = under(job, frame.layout(frame.batches[0], Checkpointing.NONE)).precision
+            precision[stage] = under(job, layout).precision
         alike[precision[stage]].append(place)
     return [*alike.values()]
 
 
-def _by_layer(layers: int) -> list[tuple[Checkpointing, float]]:
+def _by_layer(layers: int) -> list[tuple[Recompute, float]]:
     """One layer of a chunk recomputed, and a small share of them."""
     some = max(int(layers * _SMALL_SHARE), 1)
-    return [(Checkpointing.FULL, count / layers) for count in (1, some)]
+    return [(Recompute.FULL, count / layers) for count in (1, some)]
 
 
 def _least_modes(too_large: list[list[bool]]) -> list[int]:
@@ -238,7 +238,7 @@ def _pruned(
         by_layer: Bytes under `_by_layer` and by batch, where layers are recomputed one by one.
         capacity_bytes: What a device has.
     """
-    modes = frame.checkpointing
+    modes = frame.recompute
     smallest = frame.layout(frame.batches[0], modes[-1])
     nearest = Nearest(layout=smallest, needed_bytes=float(needed[-1, 0]))
     if nearest.needed_bytes > capacity_bytes:
@@ -250,12 +250,12 @@ def _pruned(
             break
         mode = modes[start]
         fewest = None
-        full = mode is Checkpointing.FULL
-        if by_layer is not None and (full or (short and mode is not Checkpointing.NONE)):
+        full = mode is Recompute.FULL
+        if by_layer is not None and (full or (short and mode is not Recompute.NONE)):
             most_bytes = needed[-1, place] if full else by_layer[1, place]
             most = frame.layers if full else int(frame.layers * _SMALL_SHARE)
             fewest = _fewest_layers(most, float(by_layer[0, place]), float(most_bytes), capacity_bytes)
-        short = short and mode is not Checkpointing.NONE
+        short = short and mode is not Recompute.NONE
         kept = [] if fewest and full else [frame.layout(batch, mode)]
         kept += [frame.layout(batch, modes[-1], fewest / frame.layers)] if fewest else []
         found += kept
@@ -292,12 +292,18 @@ class Choice:
     fitting: int
 
 
-def usual_batch(workload: Workload, gpus: int) -> int:
-    """Samples per step where nothing says them: a usual number that the devices divide."""
-    tokens = workload.graph.seq_len
-    if tokens is None:
+def usual_batch(workload: Workload, gpus: int, *, tokens: float = _TOKENS_PER_STEP) -> int:
+    """Samples per step where nothing says them: a usual number that the devices divide.
+
+    Args:
+        workload: What is trained.
+        gpus: Devices in all.
+        tokens: Of a step.
+    """
+    length = workload.graph.seq_len
+    if length is None:
         return _SAMPLES_PER_DEVICE * gpus
-    usual = max(_TOKENS_PER_STEP / tokens, gpus / _MOST_DEVICES_PER_SAMPLE, 1.0)
+    usual = max(tokens / length, gpus / _MOST_DEVICES_PER_SAMPLE, 1.0)
     # A multiple of the devices, or a divisor of them: so that the replicas share it evenly.
     shares = next(share for share in range(max(int(gpus / usual), 1), 0, -1) if gpus % share == 0)
     return gpus // shares if shares > 1 else math.ceil(usual / gpus) * gpus
@@ -357,7 +363,7 @@ def _usual_layout(
             break
     if degrees:
         for layout in [each for each in found.best_first() if each.pp > 1][:_REFINED]:
-            found = found.with_layouts(_interleaved(layout, held))
+            found = found.with_layouts(_with_less_bubble(layout, held))
     ranked = found.best_first()
     if not ranked:
         return None
@@ -412,7 +418,7 @@ def _worth_pricing(layouts: Sequence[Layout]) -> Iterable[Layout]:
     """The largest micro batch, the largest that recomputes nothing, and the smallest of a pipeline."""
     if not layouts:
         return ()
-    whole = [layout for layout in layouts if layout.checkpointing is Checkpointing.NONE]
+    whole = [layout for layout in layouts if layout.recompute is Recompute.NONE]
     return (layouts[-1], *whole[-1:], *(layouts[:1] if layouts[0].pp > 1 else ()))
 
 
@@ -459,7 +465,8 @@ def _usual_degrees(shape: ModelShape, devices_per_node: int) -> dict[str, tuple[
     return usual
 
 
-def _interleaved(layout: Layout, fixed: Fixed) -> Fixed:
-    """The same layout with its stages in chunks."""
+def _with_less_bubble(layout: Layout, fixed: Fixed) -> Fixed:
+    """The same layout under the other schedules of a pipeline, its stages in chunks or whole."""
     held = {name: (getattr(layout, name),) for name in (*_HELD, "zero_stage") if getattr(layout, name)}
-    return {**_PLAIN, **held, "schedule": (PipelineSchedule.INTERLEAVED,), "vpp": _CHUNKS, **fixed}
+    others = tuple(each for each in searched_schedules() if each is not PipelineSchedule.ONE_F_ONE_B)
+    return {**_PLAIN, **held, "schedule": others, "vpp": (1, *_CHUNKS), **fixed}

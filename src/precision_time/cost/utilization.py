@@ -13,6 +13,7 @@ from ..cache import derived
 from ..hardware.device import Device
 from ..precision.policy import NARROW, DType, PrecisionPolicy
 from ..workload.graph import OpClass, OpGraph
+from .constants import constants
 from .job import Jobs
 from .roofline import peak_flops_per_s
 
@@ -66,12 +67,34 @@ def _windowed_share(graph: OpGraph) -> float:
     return windowed / (graph.forward_flops or 1.0)
 
 
+def believed_flops_per_s(device: Device, peak: float) -> float:
+    """What products reach at most on a device: on one that nobody measured, what its kind was seen to.
+
+    Args:
+        device: Any.
+        peak: Of the type that products run in.
+    """
+    table = constants("unmeasured")
+    if (device.base or device.name) not in table["devices"]:
+        return peak
+    kind = next((row for row in table["kind"] if device.arch.startswith(tuple(row["arch"]))), None)
+    if kind is None:
+        return peak
+    narrower = max(peak / device.peak_flops_per_s.get("bf16", peak), 1.0)
+    by_bandwidth = float(kind["flops_per_byte"]) * device.memory_bandwidth_bytes_per_s * narrower
+    return min(float(kind["share"]) * peak, by_bandwidth)
+
+
 def least_step_s(group: Jobs) -> Floats:
-    """Seconds below which no step is, shape (C,); 0 where the peak is unknown."""
+    """Seconds below which no step is, shape (C,); 0 where the peak is unknown.
+
+    Of a device that nobody measured also what its kind reaches (data/unmeasured.toml).
+    """
     layout, cluster = group.layout, group.cluster
     peak = peak_of_products(group.precision, cluster.device)
     if peak is None:
         return np.zeros(len(group))
+    peak = min(peak, believed_flops_per_s(cluster.device, peak))
     flops = training_flops(group.workload.graph) * group.workload.real_share
     most = (
         most_utilization(group.workload.graph, group.precision, cluster.device) * peak * cluster.num_devices

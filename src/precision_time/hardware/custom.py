@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ..barrier import check_may_read
-from ..cache import memo
 from ..errors import CatalogError
 from ..io import once_per_file, read_input, write_atomically
 from ..records import dataclass
@@ -171,7 +170,6 @@ def _of_file(file: Path) -> Custom:
     return _custom(custom_schema.read(file), file.name)
 
 
-@memo(64)
 def _of_text(tables: str) -> Custom:
     """Of tables as JSON."""
     from . import custom_schema

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import field, replace
 
-from ..cache import Deriving
+from ..cache import Deriving, memo
 from ..errors import ConfigError
+from ..io import packaged_toml
 from ..records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Device:
+class Device(Deriving):
     """One accelerator as its data sheet describes it. Peaks are dense, per device."""
 
     name: str
@@ -38,6 +40,19 @@ class Device:
     """Of a user's own device: name of the catalog's device that gives what it does not state; else empty."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Field name to where its value comes from."""
+
+    @property
+    def usable_bytes(self) -> float:
+        """Memory that software can allocate: less than the data sheet's (data/usable.toml)."""
+        return self.memory_bytes * _usable_share(self.base or self.name, self.vendor)
+
+
+@memo(512)
+def _usable_share(name: str, vendor: str) -> float:
+    for rule in packaged_toml(__package__, "data/usable.toml")["rule"]:
+        if rule.get("vendor", vendor) == vendor and re.search("|".join(rule.get("names", [""])), name):
+            return float(rule["share"])
+    return 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from ..cache import data, memo
+from ..cache import data
 from ..errors import CatalogError, UnknownNameError
 from ..io import packaged, packaged_toml
 from ..lazy import LazyTable
@@ -160,7 +160,6 @@ def bridged_cards(device: Device) -> int:
     return int(_row(device).get("bridged", 0))
 
 
-@memo(4096)
 def _resolve(name: str) -> tuple[str, str | None]:
     if name.lower().startswith("mixed:"):
         parts = [_resolve(part)[0] for part in name[len("mixed:") :].split("+")]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..cost.job import Job
-from ..predict.api import as_request
 from ..predict.prediction import Prediction
 from ..request.request import Request
-from ..request.signature import takes_request_fields
+from ..request.signature import as_request, takes_request_fields
 from ..workload.resolve import decoder_sizes
 from .emit import LaunchConfig, launch_config_of
 

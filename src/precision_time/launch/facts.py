@@ -15,7 +15,7 @@ from ..cost.job import Job
 from ..errors import LayoutError
 from ..hardware.nodes import get_node_type
 from ..parallel.axis_rules import stage_layers_in_words
-from ..parallel.layout import AXES, Checkpointing, Layout
+from ..parallel.layout import AXES, Layout, Recompute
 from ..parallel.shape import model_shape
 from ..request.layout import parse_rank_order, parse_stage_layers
 from ..request.schema import LayoutOptions
@@ -42,7 +42,7 @@ PLAIN: Facts = {
     "offload": "none",
     "data_parallel_engine": "ddp",
     "num_microbatches": 1,
-    "checkpointing": "none",
+    "recompute": "none",
     "recompute_layers": 0,
     "sequence_parallel": False,
     "cp_comm_type": "ring",
@@ -105,8 +105,8 @@ def layout_facts(layout: Layout, num_layers: int) -> dict[str, Any]:
         layout: Any.
         num_layers: Of the model, to count recomputed ones; 0 where it has none.
     """
-    partly = layout.checkpointing is Checkpointing.FULL and layout.checkpointed_share < 1.0
-    recomputed = layout.checkpointed_share * num_layers / (layout.pp * layout.vpp) if partly else 0.0
+    partly = layout.recompute is Recompute.FULL and layout.recompute_share < 1.0
+    recomputed = layout.recompute_share * num_layers / (layout.pp * layout.vpp) if partly else 0.0
     whole = abs(recomputed - round(recomputed)) < _ROUNDING
     shard = layout.shard_ranks if layout.zero_stage == 3 else 1
     etp = layout.tensor_degree_of_experts
@@ -134,8 +134,8 @@ def layout_facts(layout: Layout, num_layers: int) -> dict[str, Any]:
         "offload": layout.offload.value,
         "data_parallel_engine": layout.data_parallel_engine,
         "num_microbatches": layout.num_microbatches,
-        "checkpointing": PARTIAL if partly else layout.checkpointing.value,
-        "checkpointed_share": layout.checkpointed_share,
+        "recompute": PARTIAL if partly else layout.recompute.value,
+        "recompute_share": layout.recompute_share,
         "recompute_layers": round(recomputed) if whole else recomputed,
         "recompute_parts": not whole,
         "sequence_parallel": layout.sequence_parallel and layout.tp > 1,
@@ -178,12 +178,12 @@ def options_of_facts(found: Facts, num_layers: int = 0, gpus: int | None = None)
         said["dp_shard"] = dp * cp // said["instances"]
     if copies and copies > 1 and said["zero_stage"] == 3:
         said["dp_shard"] = found.get("shard_ranks", said.get("shard_dp", 1) * cp)
-    recompute, layers = said["checkpointing"], said["recompute_layers"]
+    recompute, share = said["recompute"], 0.0
     if recompute == PARTIAL:
-        recompute = f"full:{layers * pp * said['vpp'] / num_layers!r}"
+        recompute, share = "full", said["recompute_layers"] * pp * said["vpp"] / num_layers % 1.0
     if said.get("stage_chars"):
         said["stage_layers"] = ",".join(part.strip("Et*L") for part in said["stage_chars"].split("|"))
-    translated = {"checkpointing", "rank_order", "stage_layers", "etp"}
+    translated = {"recompute", "recompute_layers", "rank_order", "stage_layers", "etp"}
     left_open = {"zero_stage", "schedule"} - found.keys()
     names = (LayoutOptions.model_fields.keys() & said.keys()) - translated - left_open
     order, stages = parse_rank_order(said["rank_order"]), parse_stage_layers(said["stage_layers"] or None)
@@ -191,6 +191,7 @@ def options_of_facts(found: Facts, num_layers: int = 0, gpus: int | None = None)
         "rank_order": None if order == AXES else order,
         "stage_layers": stages or None,
         "etp": said["etp"] or None,
-        "checkpointing": recompute,
+        "recompute": recompute,
+        "recompute_layers": share or None,
     }
     return LayoutOptions(**texts, **{name: said[name] for name in names})

@@ -23,7 +23,7 @@ from ..cost.roofline import KIND, WIDTHS, peak_flops_per_s
 from ..cost.stacks import Stack, kind_names, kind_of_stack, suite_names
 from ..cost.step import StepCosts
 from ..hardware.device import Cluster
-from ..parallel.layout import Checkpointing, CpCommType, Layout, Offload
+from ..parallel.layout import CpCommType, Layout, Offload, Recompute
 from ..precision.lowering import main_product
 from ..precision.policy import DType, PrecisionPolicy
 from ..records import dataclass
@@ -31,7 +31,7 @@ from ..workload.graph import OpGraph
 
 Floats = NDArray[np.float64]
 
-CHECKPOINTING = tuple(Checkpointing)
+RECOMPUTE = tuple(Recompute)
 OFFLOAD = tuple(Offload)
 FRAMEWORKS = ("pytorch", "tensorflow", "mxnet", "jax", "paddlepaddle", "mindspore", "oneflow", "hugectr")
 COMPILERS = ("none", "inductor", "xla", "cudagraphs", "torchscript", "graph")
@@ -203,13 +203,13 @@ def _cluster_features(cluster: Cluster, matmul: DType) -> _Named:
 
 
 def _layout_features(layout: Layout) -> _Named:
-    checkpointing, offload = CHECKPOINTING.index(layout.checkpointing), OFFLOAD.index(layout.offload)
+    recompute, offload = RECOMPUTE.index(layout.recompute), OFFLOAD.index(layout.offload)
     values = {
         "virtual_pp": layout.vpp,
         "zero_stage": layout.zero_stage,
         "sequence_parallel": layout.sequence_parallel,
-        "checkpointing": checkpointing,
-        "checkpointed_share": layout.checkpointed_share,
+        "checkpointing": recompute,
+        "checkpointed_share": layout.recompute_share,
         "log_expert_tp": layout.tensor_degree_of_experts,
         "hybrid_sharding": 0 < layout.dp_shard < layout.data_ranks,
         "keeps_gathered": not layout.reshard_after_forward,

@@ -146,11 +146,11 @@ class JobTable:
         return np.concatenate([values, values[whose]])
 
 
-@memo(16)
 def _positions(found: tuple[str, ...], trained: tuple[str, ...]) -> NDArray[np.intp]:
     """Where the trained columns are among those found."""
-    missing = [name for name in trained if name not in found]
-    unknown = [name for name in found if name not in trained and not name.startswith(INDICATORS)]
+    at, known = {name: place for place, name in enumerate(found)}, set(trained)
+    missing = [name for name in trained if name not in at]
+    unknown = [name for name in found if name not in known and not name.startswith(INDICATORS)]
     if missing or unknown:
         differences = [f"{len(missing)} missing ({', '.join(missing[:5])})"] * bool(missing)
         differences += [f"{len(unknown)} unknown ({', '.join(unknown[:5])})"] * bool(unknown)
@@ -159,7 +159,7 @@ def _positions(found: tuple[str, ...], trained: tuple[str, ...]) -> NDArray[np.i
             f"{'; '.join(differences)}. Only indicators ({', '.join(INDICATORS)}) may be new. "
             "To fix: run `precision-time train`."
         )
-    return np.array([found.index(name) for name in trained], dtype=np.intp)
+    return np.array([at[name] for name in trained], dtype=np.intp)
 
 
 def job_table(jobs: Sequence[Job], progress: Callable[[int], None] | None = None) -> JobTable:

@@ -173,7 +173,8 @@ def check_experts(layout: Layout, num_experts: int) -> None:
         raise LayoutError(f"{named} is about experts, but the model has none. To fix: leave it away.")
     if layout.expert_capacity_factor < 0:
         raise LayoutError(
-            f"expert_capacity_factor={layout.expert_capacity_factor:g} must not be below 0. To fix: 0 drops no tokens, "
+            f"expert_capacity_factor={layout.expert_capacity_factor:g} must not be below 0. "
+            "To fix: 0 drops no tokens, "
             "1.25 leaves a quarter more tokens than an even share."
         )
     if layout.expert_nodes < 0:

@@ -16,7 +16,7 @@ AXES = ("tp", "cp", "dp", "pp")
 """Axes whose degrees multiply to the world size, innermost first by default (Megatron's order)."""
 
 
-class Checkpointing(StrEnum):
+class Recompute(StrEnum):
     """Which activations are recomputed in the backward pass."""
 
     NONE = "none"
@@ -92,17 +92,26 @@ class Layout:
     """Samples per forward pass and model replica (per data-parallel rank)."""
     num_microbatches: int = 1
     """Forward passes per optimizer step and replica (gradient accumulation)."""
-    checkpointing: Checkpointing = Checkpointing.NONE
-    checkpointed_share: float = 1.0
-    """Share of the layers that full checkpointing covers (Megatron's recompute-num-layers)."""
-    recomputed: tuple[str, ...] = ()
-    """Operators that selective checkpointing runs again (cost/recompute.py); empty: what the stack's does."""
+    recompute: Recompute = Recompute.NONE
+    recompute_layers: float = 0.0
+    """Share of the layers that full recomputation covers, below 1; 0: all. A request may count layers."""
+    recompute_modules: tuple[str, ...] = ()
+    """Operators that selective recomputation runs again (cost/recompute.py); empty: what the stack's does."""
     bucket_bytes: float = 25 * 2**20
     """DDP gradient bucket."""
     data_parallel_engine: str = "ddp"
     """ddp, dataparallel (one process, scatter and gather), parameter-server, none."""
     rank_order: tuple[str, ...] = AXES
     """Axes from the innermost (neighboring devices) to the outermost."""
+
+    @property
+    def weights_stage(self) -> int:
+        """The ZeRO stage that says how mixed precision holds weights.
+
+        States in host memory are DeepSpeed's (offload_optimizer), which keeps 16-bit weights on the device
+        under ZeRO 3 too; FSDP moves parameters with them.
+        """
+        return min(self.zero_stage, 2) if self.offload is Offload.OPTIMIZER else self.zero_stage
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -116,6 +125,11 @@ class Layout:
             )
         if self.zero_stage not in _STAGES:
             raise LayoutError(f"zero_stage={self.zero_stage} is not a stage. To fix: use 0, 1, 2 or 3.")
+        if not 0.0 <= self.recompute_layers < 1.0:
+            raise LayoutError(
+                f"recompute_layers={self.recompute_layers:g} is not a share of the layers: it must be "
+                "at least 0 and below 1. To fix: recompute_layers=0 for all of them."
+            )
         if sorted(self.rank_order) != sorted(AXES):
             raise LayoutError(
                 f"rank_order={'-'.join(self.rank_order)} must name each of {', '.join(AXES)} once. "
@@ -136,6 +150,11 @@ class Layout:
     def tensor_degree_of_experts(self) -> int:
         """Devices that share one expert."""
         return self.tp if self.etp is None else self.etp
+
+    @property
+    def recompute_share(self) -> float:
+        """Share of the layers that recomputation covers."""
+        return self.recompute_layers or 1.0
 
     @property
     def data_ranks(self) -> int:
@@ -170,7 +189,7 @@ def simplicity(layout: Layout) -> tuple[float, ...]:
         layout.dp_shard > 0,
         layout.zero_stage,
         not layout.reshard_after_forward,
-        layout.checkpointing is not Checkpointing.NONE,
+        layout.recompute is not Recompute.NONE,
         layout.tp * layout.pp * layout.cp,
         layout.num_microbatches,
     )

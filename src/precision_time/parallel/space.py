@@ -16,7 +16,7 @@ from typing import Any, get_type_hints
 
 from ..errors import ConfigError, LayoutError, UnknownNameError
 from ..records import dataclass
-from .layout import Checkpointing, Layout, Offload, PipelineSchedule, layers_of_stages
+from .layout import Layout, Offload, PipelineSchedule, Recompute, layers_of_stages
 from .schedules.interleaved import check_groups
 from .schedules.registry import searched_schedules
 from .shape import ModelShape
@@ -34,9 +34,14 @@ _ALIASES = {
     "batch_size": "micro_batch_size",
     "micro_batch": "micro_batch_size",
     "grad_accum": "num_microbatches",
+    "num_micro_batches": "num_microbatches",
+    "gradient_accumulation_steps": "num_microbatches",
     "expert_tp": "etp",
+    "expert_capacity": "expert_capacity_factor",
+    "context_method": "cp_comm_type",
     "shard_size": "dp_shard",
     "hsdp": "dp_shard",
+    "checkpointing": "recompute",
 }
 _TRUE, _FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
 _FIELDS = get_type_hints(Layout)
@@ -52,29 +57,27 @@ class Frame:
     """Fields of the layout, all but those two and the number of micro batches."""
     batches: tuple[tuple[float, int], ...]
     """Micro batch [samples] and number of micro batches, ascending in the first."""
-    checkpointing: tuple[Checkpointing, ...]
+    recompute: tuple[Recompute, ...]
     """From the least recomputation to the most."""
     layers: int = 1
     """Layers of a model chunk: full recomputation covers as few as memory asks for; 1: all."""
 
     def __len__(self) -> int:
-        return len(self.batches) * len(self.checkpointing)
+        return len(self.batches) * len(self.recompute)
 
     @property
-    def recomputations(self) -> list[tuple[Checkpointing, float]]:
-        """Modes of checkpointing, each with the share of the layers that it covers."""
-        share = self.settings.get("checkpointed_share", 1.0)
-        return [(mode, share) for mode in self.checkpointing]
+    def recomputations(self) -> list[tuple[Recompute, float]]:
+        """Modes of recomputation, each with the share of the layers that it covers."""
+        share = self.settings.get("recompute_layers", 0.0)
+        return [(mode, share) for mode in self.recompute]
 
-    def layout(
-        self, batch: tuple[float, int], checkpointing: Checkpointing, share: float | None = None
-    ) -> Layout:
+    def layout(self, batch: tuple[float, int], recompute: Recompute, share: float | None = None) -> Layout:
         """One of its layouts; `share` of the layers where full recomputation does not cover all."""
-        settings = self.settings if share is None else {**self.settings, "checkpointed_share": share}
+        settings = self.settings if share is None else {**self.settings, "recompute_layers": share % 1.0}
         return Layout(
             micro_batch_size=batch[0],
             num_microbatches=batch[1],
-            checkpointing=checkpointing,
+            recompute=recompute,
             **settings,
         )
 
@@ -136,12 +139,14 @@ class Space:
         extra = {name: values for name, values in self.fixed.items() if name in _PASSED_ON}
         for values in product(*extra.values()):
             whole = settings | dict(zip(extra, values, strict=True))
+            if whole.get("ep", 1) == 1:  # nothing is sent that these could hide or spare
+                whole = {name: value for name, value in whole.items() if name not in _OF_CUT_EXPERTS}
             held = self._held(whole, batches, refused)
             if held:
                 yield Frame(
                     settings=whole,
                     batches=held,
-                    checkpointing=self._pick("checkpointing", self._recomputation()),
+                    recompute=self._pick("recompute", self._modes()),
                     layers=self._layers_of_chunk(whole),
                 )
 
@@ -165,12 +170,12 @@ class Space:
                 held.append((size, count))
         return tuple(held)
 
-    def _recomputation(self) -> tuple[Checkpointing, ...]:
-        return tuple(Checkpointing) if (self.shape.num_layers or 1) > 1 else (Checkpointing.NONE,)
+    def _modes(self) -> tuple[Recompute, ...]:
+        return tuple(Recompute) if (self.shape.num_layers or 1) > 1 else (Recompute.NONE,)
 
     def _layers_of_chunk(self, settings: Mapping[str, Any]) -> int:
         """What full recomputation counts in (Megatron: per chunk of a stage); 1 where all or nothing."""
-        if not self.by_layer or {"checkpointing", "checkpointed_share"} & self.fixed.keys():
+        if not self.by_layer or {"recompute", "recompute_layers"} & self.fixed.keys():
             return 1
         layers, left = divmod(self.shape.num_layers or 1, settings["pp"] * settings.get("vpp", 1))
         return 1 if left else layers
@@ -260,16 +265,20 @@ class Space:
         if pp == 1:
             yield {}
             return
-        uneven = {"stage_layers": layers_of_stages(num_layers, Layout(pp=pp))} if num_layers % pp else {}
+        stages = layers_of_stages(num_layers, Layout(pp=pp))
+        uneven = {"stage_layers": stages} if num_layers % pp else {}
         for schedule in self._pick("schedule", searched_schedules()):
             if schedule is not PipelineSchedule.INTERLEAVED:
                 if "vpp" not in self.fixed or 1 in self.fixed["vpp"]:
                     yield {"schedule": schedule, **uneven}
                 continue
-            layers = num_layers // pp if not uneven else 1
+            # Of an uneven split, where embedding and loss fill up the ends (Llama 3 405B, section 3.3.2).
+            filled = {layers + (bool(uneven) and stage in (0, pp - 1)) for stage, layers in enumerate(stages)}
+            layers = filled.pop() if len(filled) == 1 else 1
             for chunks in self._pick("vpp", (v for v in range(2, layers + 1) if layers % v == 0)):
                 if chunks > 1:
-                    yield {"schedule": schedule, "vpp": chunks}
+                    split = {} if layers % chunks else uneven
+                    yield {"schedule": schedule, "vpp": chunks, **split}
 
     def _batches(self, per_replica: int) -> tuple[tuple[tuple[float, int], ...], list[str]]:
         """Micro batches that divide a replica's samples, and why the others do not."""
@@ -294,7 +303,7 @@ VARIED = frozenset(
     (
         *("dp", "tp", "pp", "cp", "ep", "etp", "zero_stage", "dp_shard", "reshard_after_forward"),
         *("schedule", "vpp", "sequence_parallel", "micro_batch_size", "num_microbatches"),
-        *("checkpointing", "offload"),
+        *("recompute", "offload"),
     )
 )
 """Fields that a search varies."""
@@ -304,6 +313,7 @@ _OFFLOADS = {
     3: (Offload.OPTIMIZER, Offload.PARAMETERS),
 }
 """What can live in host memory under each ZeRO stage."""
+_OF_CUT_EXPERTS = frozenset({"expert_nodes", "expert_overlap"})
 _PASSED_ON = frozenset(item.name for item in fields(Layout)) - VARIED
 """Fields that the search leaves as they are unless the caller says otherwise."""
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import reduce
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from ..cost.utilization import most_utilization, peak_of_products, training_flop
 from ..diagnostics import Diagnostic
 from ..errors import ConfigError
 from ..forks import cached_property
+from ..io import packaged_toml
 from ..learn.artifact import TrainedPredictor
 from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration
 from ..learn.predictor import Times
@@ -41,6 +43,8 @@ CHANGED = frozenset({TIME, MEMORY})
 _ROUNDING = 1e-12
 """Share of a step below which a term is none, and of a utilization above 1 that is none."""
 _SECONDS_PER_HOUR = 3600.0
+_LAST = 1.0 - 1e-12
+"""Of shares of a distribution, the last that doubles tell from 1."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -179,6 +183,8 @@ def answer(
         )
     if RUN in want:
         columns |= _run_columns(jobs, lengths, facts, batch, columns)
+        measured = calibration is not None or predictor.measurements.own
+        columns |= _run_interval(columns, coverage, 0.0 if measured else spread_of_runs())
     return Answers(
         jobs=jobs,
         lengths=lengths,
@@ -277,7 +283,7 @@ def _facts(job: Job) -> tuple[float, ...]:
         workload.units_per_sample,
         math.nan if tokens is None else tokens,
         job.cluster.num_devices,
-        job.cluster.device.memory_bytes,
+        job.cluster.device.usable_bytes,
         _utilization(job),
     )
 
@@ -360,10 +366,7 @@ def _run_columns(
 ) -> dict[str, Floats]:
     """From a step to an epoch and to the run: steps of equal length, the last batch counted as full.
 
-    Evaluation, checkpoints and start-up are not in it. The interval of a run is that of a step times their
-    number: the measured times that it was fitted to are means over a run's steps already, so that the scatter
-    from step to step is not in it. What is in it, the error of the model and how runs of one configuration
-    differ (other hosts, other days), stays the same in all steps of a run and does not average out.
+    Evaluation, checkpoints and start-up are not in it.
     """
     given = np.array(
         [
@@ -389,10 +392,32 @@ def _run_columns(
         "epoch_time_s": epoch * columns["step_time_s"],
         "total_steps": steps,
         "total_time_s": total_s,
-        "total_low_s": columns["interval_low_s"] * steps,
-        "total_high_s": columns["interval_high_s"] * steps,
         "device_hours": total_s * facts.devices / _SECONDS_PER_HOUR,
     }
+
+
+def spread_of_runs() -> float:
+    """What whole runs differ by beyond the interval of the step: standard deviation of the logarithm."""
+    return float(packaged_toml(__package__, "data/whole_runs.toml")["spread"]["step_spread"])
+
+
+def _run_interval(columns: Mapping[str, Floats], coverage: Floats, spread: float) -> dict[str, Floats]:
+    """The interval of a run: as wide as that of its step, and what whole runs differ by beyond it.
+
+    The measured times that intervals of steps were fitted to are means over a run's steps already: the error
+    of the model stays the same in all steps and does not average out. `predict_run` takes the same.
+
+    Args:
+        columns: Of steps and runs.
+        coverage: Of the intervals, shape (n,).
+        spread: 0 where steps of the job itself were measured.
+    """
+    known = {share: NormalDist().inv_cdf((1.0 + min(share, _LAST)) / 2.0) for share in set(coverage.tolist())}
+    beyond = spread * np.array([known[share] for share in coverage.tolist()])
+    total_s, step_s = columns["total_time_s"], columns["step_time_s"]
+    below = np.hypot(np.log(step_s / columns["interval_low_s"]), beyond)
+    above = np.hypot(np.log(columns["interval_high_s"] / step_s), beyond)
+    return {"total_low_s": total_s * np.exp(-below), "total_high_s": total_s * np.exp(above)}
 
 
 def model_flops_utilization(job: Job, step_time_s: float) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..io import once_per_file
 from ..learn.artifact import TrainedPredictor, chosen_predictor
 from ..learn.calibration.calibration import Calibration, as_calibration
 from ..request.request import Request
-from ..request.signature import takes_request_fields
+from ..request.signature import as_request, takes_request_fields
 from .anchors import anchored
 from .answer import ALL, Answers, RunLength, answer
 from .prediction import Prediction
@@ -211,13 +211,6 @@ def diagnostics_of(
         text += "fix: precision-time calibrate with the same --predictor."
         found.append(Diagnostic("calibration", Severity.WARNING, text))
     return tuple(found)
-
-
-def as_request(model: Any, options: Mapping[str, Any]) -> Request:
-    """The request of a call: a model and options, or a request and changes of it."""
-    if isinstance(model, Request):
-        return model.with_(**options) if options else model
-    return Request.of({"model": model, **options})
 
 
 def _calibration(given: Any, predictor: TrainedPredictor) -> Calibration | None:

@@ -19,7 +19,7 @@ from .prediction import Prediction, Skipped
 from .predictions import Predictions, plain_fields
 
 if TYPE_CHECKING:
-    from .streaming import Swept
+    from .sweep import Swept
 
 AnswerEach = Callable[[Sequence[Request]], list[Prediction | PrecisionTimeError]]
 """As `predict_each`."""
@@ -55,7 +55,7 @@ def predict_many(
         workers: With `out`: processes; None for one per core, at most 8.
     """
     if out is not None:
-        from .streaming import write_sweep
+        from .sweep import write_sweep
 
         return write_sweep(grid_of_requests([*requests]), Path(out), ray=ray, workers=workers)
     asked = [each if isinstance(each, Request | Skipped) else _read(each) for each in requests]
@@ -99,7 +99,7 @@ def sweep(
         ConfigError: If a value breaks its rule, or no combination can be answered.
     """
     if out is not None:
-        from .streaming import write_sweep
+        from .sweep import write_sweep
 
         if workers is None and ray is None and not isinstance(model, str | Path | list | tuple):
             workers = 1  # a module stays where it is
@@ -121,7 +121,7 @@ def sweep_tables(
         workers: Processes; None for one per core, at most 8.
         options: Fields of `Request`, all optional; each takes several values.
     """
-    from .streaming import sweep_tables as tables
+    from .sweep import sweep_tables as tables
 
     several = isinstance(model, list | tuple) and all(isinstance(each, Request | Mapping) for each in model)
     asked = grid_of_requests(model) if several and not options else grid_of({"model": model, **options})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,9 +16,12 @@ from ..precision.lowered import PHASES, LoweredStep
 from ..precision.lowering import DTYPES, OP_CLASSES, lower, operator_types
 from ..precision.support import on_device
 from ..records import dataclass
+from ..render.blocks import GAP, TEXT_WIDTH, Block, Text, Tone, warnings
+from ..render.result import Result
+from ..render.table import Table
 from ..request.resolve import cluster_of, precision_of, workload_of
-from ..request.signature import takes_request_fields
-from .api import as_request
+from ..request.signature import as_request, takes_request_fields
+from ..units import format_field, plain_name
 
 _DEFAULT_BATCH = 32.0
 EXPLAINED_FIELDS = (
@@ -43,8 +47,8 @@ class ExplainedClass:
     fp32_time_s: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Explanation:
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class Explanation(Result):
     """One micro batch of a model under a precision and under fp32, on one device, by the roofline alone."""
 
     model: str
@@ -67,9 +71,43 @@ class Explanation:
     """Whether the policy has rules of its own for operators or layers."""
     warnings: tuple[str, ...]
 
+    def in_one_line(self) -> str:
+        """What is explained."""
+        return f"{self.model} at {self.precision} on one {self.device}, batch {self.batch_size:g}"
+
+    def blocks(self, *, width: int = TEXT_WIDTH, why: bool = False) -> Iterator[Block]:
+        """The page that `precision-time explain` prints: figures of the whole step, and rows per op class."""
+        del width, why
+        yield Text(self.in_one_line(), Tone.LEAD)
+        for name, value in self.to_dict().items():
+            if name not in _TOLD:
+                yield Text(f"{_header(name)}: {format_field(name, value)}")
+        yield from (GAP, _table([asdict(row) for row in self.rows]))
+        if self.own_rules:
+            operators = [{"operator": name, "dtype": dtype} for name, dtype in self.operators.items()]
+            yield from (GAP, _table(operators))
+        yield from warnings(self.warnings)
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready dictionary."""
         return asdict(self)
+
+
+_TOLD = ("model", "precision", "device", "batch_size", "rows", "operators", "own_rules", "warnings")
+"""Fields of an explanation that have their own place on its page."""
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    numeric = {name for name in columns if all(isinstance(row[name], (int, float)) for row in rows)}
+    return Table(
+        columns=tuple(f"{'>' if name in numeric else ''}{_header(name)}" for name in columns),
+        rows=tuple(tuple(format_field(name, row[name]) for name in columns) for row in rows),
+    )
+
+
+def _header(name: str) -> str:
+    return plain_name(name) if name.endswith("time_s") else name.replace("_", " ")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,7 +166,7 @@ def explain(model: Any, **options: Any) -> Explanation:
 def _price(step: LoweredStep, device: Device, batch: float) -> _Priced:
     scaled = step.m_scales | step.k_scales | step.count_scales
     repeats = step.repeat * step.sequential_steps
-    seconds = kernel_seconds(step, np.array([[batch]]), rates_of([device]), load_kernel_model())[0]
+    seconds = kernel_seconds(step, np.array([[batch]]), rates_of(device), load_kernel_model())[0]
     return _Priced(
         step=step,
         flops=step.flops * repeats * np.where(scaled, batch, 1.0),

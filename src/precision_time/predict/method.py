@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..cost.job import Job, Jobs, TimingScope
 from ..cost.step import price
-from ..parallel.layout import Checkpointing, Offload
+from ..parallel.layout import Offload, Recompute
 from ..precision.catalog import get_policy
 from ..precision.policy import DType
 from ..workload.graph import OpGraph
@@ -42,7 +42,7 @@ def _with_graph(job: Job, graph: OpGraph) -> Job:
     workload = replace(job.workload, graph=graph, method=None, largest=None)
     if graph.trainable_params:
         return replace(job, workload=workload)
-    return replace(job, workload=workload, layout=replace(job.layout, checkpointing=Checkpointing.NONE))
+    return replace(job, workload=workload, layout=replace(job.layout, recompute=Recompute.NONE))
 
 
 def _step_s(job: Job) -> float:
@@ -58,7 +58,7 @@ def _generation_seconds(job: Job, generation: Generation) -> dict[str, float]:
     answers = layout.micro_batch_size * layout.num_microbatches
     whole = replace(
         layout, zero_stage=0, num_microbatches=1, data_parallel_engine="none", micro_batch_size=answers,
-        checkpointing=Checkpointing.NONE, offload=Offload.NONE,
+        recompute=Recompute.NONE, offload=Offload.NONE,
     )  # fmt: skip
     served = replace(
         job,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..cost.terms import TERMS
 from ..diagnostics import (
@@ -23,7 +23,6 @@ from ..units import (
     GIBI,
     format_bytes,
     format_duration,
-    format_field,
     format_range,
     format_si,
     grouped,
@@ -31,8 +30,8 @@ from ..units import (
 )
 
 if TYPE_CHECKING:
+    from .changes import Alternative
     from .prediction import NearestMeasurement, Prediction
-    from .what_matters import Alternative
 
 _COLORS = {plain_name(term.name): term.color for term in TERMS}
 _SHOWN_ALONE, _SHOWN_EACH, _MOST_RUNS = 5, 2, 5
@@ -43,7 +42,6 @@ _SMALL_SHARE = 0.005
 """Terms below this share of every step shown are summed up as `other`."""
 _NEAR = 0.25
 """Similarity from which a measured run is near: within about three steps of `learn/data/novelty.toml`."""
-NO_RUN = "no measured run on such a device"
 _ABOUT_EVIDENCE = ("extrapolation", UNMEASURED_DEVICE, "unmeasured-stack", "unpriced-operators")
 """Codes of diagnostics that say what the answer rests on."""
 _ABOUT_MEMORY = "memory"
@@ -73,9 +71,17 @@ def leading(predictions: Sequence[Prediction]) -> Prediction:
     return max(measured or fitting, key=lambda prediction: prediction.throughput)
 
 
-def doubt(prediction: Prediction) -> str:
+class OnDevice(Protocol):
+    """An answer of a device."""
+
+    @property
+    def on_measured_device(self) -> bool:
+        """Whether any measured run is on such a device."""
+
+
+def doubt(best: OnDevice) -> str:
     """What goes before a superlative that rests on no measured run on such a device; empty otherwise."""
-    return "" if prediction.on_measured_device else f" by its data sheet alone, {NO_RUN}"
+    return "" if best.on_measured_device else " by its data sheet alone, no measured run on such a device"
 
 
 def blocks_of(
@@ -93,20 +99,19 @@ def blocks_of(
         why: Everything that the answer assumes and rests on, rather than what matters most of it.
         definitions: Words to their definitions, of which those on the page are explained.
     """
-    labels = labels_of(predictions)
-    yield from (Text(line, Tone.LEAD) for line in answer_lines(predictions, labels))
+    yield from (Text(line, Tone.LEAD) for line in answer_lines(predictions))
     yield from (Text(headline(predictions), Tone.SOFT), GAP)
     if len(predictions) > 1:
-        yield from (_summary_table(predictions, labels), GAP)
+        yield from (_summary_table(predictions), GAP)
     yield from (bars_of(predictions, every=why), GAP)
     if why:
         if any(prediction.link_seconds for prediction in predictions):
-            yield from (_links_table(predictions, labels), GAP)
-        yield from (_memory_table(predictions, labels), GAP)
-    yield from _assumptions(predictions, labels, matters, why)
-    yield from _evidence(predictions, labels, why)
+            yield from (_links_table(predictions), GAP)
+        yield from (_memory_table(predictions), GAP)
+    yield from _assumptions(predictions, matters, why)
+    yield from _evidence(predictions, why)
     yield from warnings(
-        _shared_lines(predictions, labels, Severity.WARNING, without=(*_ABOUT_EVIDENCE, _ABOUT_MEMORY))
+        _shared_lines(predictions, Severity.WARNING, without=(*_ABOUT_EVIDENCE, _ABOUT_MEMORY))
     )
     if why and definitions:
         yield from (GAP, _definitions_table(predictions, definitions))
@@ -114,7 +119,7 @@ def blocks_of(
 
 def notebook_of(predictions: Sequence[Prediction]) -> Iterator[Block]:
     """The answer in a sentence, figures, bars of the terms on one scale."""
-    first, *more = answer_lines(predictions, labels_of(predictions))
+    first, *more = answer_lines(predictions)
     yield Text(first, Tone.LEAD)
     yield from map(Text, more)
     yield Text(headline(predictions), Tone.SOFT)
@@ -125,16 +130,11 @@ def bars_of(predictions: Sequence[Prediction], *, every: bool = False) -> Bars:
     """Where the time of each goes, with its interval."""
     terms = shown_terms(predictions, every=every)
     labels = labels_of(predictions)
-    rows = (
-        (
-            label,
-            format_duration(each.step_time_s),
-            format_range(each.interval.low_s, each.interval.high_s),
-            _throughput(each),
-            format_bytes(each.memory_bytes_per_device) + ("" if each.fits else " does not fit"),
-        )
-        for each, label in zip(predictions, labels, strict=True)
+    figures = (
+        {"precision": label, **figures_of(each)} for label, each in zip(labels, predictions, strict=True)
     )
+    columns = ("precision", "step", "interval", "throughput", "memory")
+    rows = tuple(tuple(each[name] for name in columns) for each in figures)
     return Bars(
         title="where the time goes",
         labels=tuple(labels),
@@ -143,43 +143,22 @@ def bars_of(predictions: Sequence[Prediction], *, every: bool = False) -> Bars:
         ranges=tuple((each.interval.low_s, each.interval.high_s) for each in predictions),
         range_title=f"{predictions[0].interval.coverage:.0%} interval",
         about=headline(predictions),
-        figures=Table(columns=("precision", "step", "interval", "throughput", "memory"), rows=tuple(rows)),
+        figures=Table(columns=columns, rows=rows),
     )
 
 
-def explanation_blocks(explanation: Mapping[str, Any]) -> Iterator[Block]:
-    """One page about what a precision policy changes in a model.
-
-    Args:
-        explanation: `Explanation.to_dict()`: figures of the whole step, and `rows` per op class.
-    """
-    yield Text(
-        "{model} at {precision} on one {device}, batch {batch_size:g}".format(**explanation), Tone.LEAD
-    )
-    told = ("model", "precision", "device", "batch_size", "rows", "operators", "own_rules", "warnings")
-    for name, value in explanation.items():
-        if name not in told:
-            yield Text(f"{_header(name)}: {format_field(name, value)}")
-    yield from (GAP, _rows_table(explanation["rows"]))
-    if explanation["own_rules"]:
-        operators = [{"operator": name, "dtype": dtype} for name, dtype in explanation["operators"].items()]
-        yield from (GAP, _rows_table(operators))
-    yield from warnings(explanation["warnings"])
-
-
-def answer_lines(predictions: Sequence[Prediction], labels: Sequence[str]) -> Iterator[str]:
+def answer_lines(predictions: Sequence[Prediction]) -> Iterator[str]:
     """The answer in a sentence; before it what does not fit, and what would."""
-    alone = len(predictions) == 1
-    yield from _shared_lines(predictions, labels, Severity.WARNING, only=(_ABOUT_MEMORY,))
-    best = leading(predictions)
-    if alone:
+    yield from _shared_lines(predictions, Severity.WARNING, only=(_ABOUT_MEMORY,))
+    best, labels = leading(predictions), labels_of(predictions)
+    if len(predictions) == 1:
         start = "A step takes" if best.fits else "If it fitted, a step would take"
         yield f"{start} {_answer(best)}"
         yield from _length(best)
         return
     label = labels[list(predictions).index(best)]
     others = [
-        f"{each} {_cost(prediction) / _cost(best):.2f} x"
+        f"{each} {(1.0 / prediction.throughput) / (1.0 / best.throughput):.2f} x"
         for each, prediction in zip(labels, predictions, strict=True)
         if prediction is not best
     ]
@@ -194,8 +173,7 @@ def _answer(prediction: Prediction) -> str:
     memory = f"; {used / GIBI:.1f} of {has / GIBI:.1f} GiB per device" if prediction.fits else ""
     return (
         f"{format_duration(prediction.step_time_s)} ({_interval(prediction)}){_samples(prediction)}: "
-        f"{_throughput(prediction)}{mfu}"
-        f"{memory}."
+        f"{_throughput(prediction)}{mfu}{memory}."
     )
 
 
@@ -227,11 +205,6 @@ def _throughput(prediction: Prediction) -> str:
     return f"{grouped(prediction.throughput)} {prediction.throughput_unit}"
 
 
-def _cost(prediction: Prediction) -> float:
-    """Seconds per unit of throughput."""
-    return 1.0 / prediction.throughput
-
-
 def headline(predictions: Sequence[Prediction]) -> str:
     """The job in a line, with the parameters of its model where they fit."""
     first = predictions[0]
@@ -261,28 +234,43 @@ def _label(value: str | float) -> str:
     return value if isinstance(value, str) else f"{value:g}"
 
 
-def _summary_table(predictions: Sequence[Prediction], labels: Sequence[str]) -> Table:
-    coverages = {prediction.interval.coverage for prediction in predictions}
-    interval = f"{coverages.pop():.0%} interval" if len(coverages) == 1 else "interval"
-    totals = {
-        title: [getattr(prediction, name) for prediction in predictions]
-        for title, name in ((">epoch", "epoch_time_s"), (">run", "total_time_s"))
-    }
-    totals = {title: values for title, values in totals.items() if any(value is not None for value in values)}
-    rows = [
-        (
-            label,
-            format_duration(prediction.step_time_s),
-            format_range(prediction.interval.low_s, prediction.interval.high_s),
-            _throughput(prediction),
-            "-" if prediction.mfu is None else f"{prediction.mfu:.1%}",
-            f"{format_bytes(prediction.memory_bytes_per_device)}{'' if prediction.fits else ' does not fit'}",
-            *(_optional_duration(values[place]) for values in totals.values()),
-        )
-        for place, (prediction, label) in enumerate(zip(predictions, labels, strict=True))
-    ]
+def _summary_table(predictions: Sequence[Prediction]) -> Table:
+    totals = lengths_of(predictions)
+    rows = (
+        (label, *figures_of(each).values(), *more)
+        for label, each, *more in zip(labels_of(predictions), predictions, *totals.values(), strict=True)
+    )
+    interval = interval_title(predictions)
     columns = ("precision", ">step time", f">{interval}", ">throughput", ">MFU", ">memory per device")
     return Table(columns=(*columns, *totals), rows=tuple(rows))
+
+
+def figures_of(prediction: Prediction) -> dict[str, str]:
+    """The figures of an answer as they stand in tables."""
+    interval, fits = prediction.interval, "" if prediction.fits else " does not fit"
+    return {
+        "step": format_duration(prediction.step_time_s),
+        "interval": format_range(interval.low_s, interval.high_s),
+        "throughput": _throughput(prediction),
+        "MFU": "-" if prediction.mfu is None else f"{prediction.mfu:.1%}",
+        "memory": f"{format_bytes(prediction.memory_bytes_per_device)}{fits}",
+    }
+
+
+def interval_title(predictions: Sequence[Prediction]) -> str:
+    """What a column of intervals is called."""
+    coverages = {prediction.interval.coverage for prediction in predictions}
+    return f"{coverages.pop():.0%} interval" if len(coverages) == 1 else "interval"
+
+
+def lengths_of(predictions: Sequence[Prediction]) -> dict[str, list[str]]:
+    """Columns of the epoch and of the run, where any has one."""
+    found = {}
+    for title, name in ((">epoch", "epoch_time_s"), (">run", "total_time_s")):
+        seconds = [getattr(prediction, name) for prediction in predictions]
+        if any(each is not None for each in seconds):
+            found[title] = ["-" if each is None else format_duration(each) for each in seconds]
+    return found
 
 
 def shown_terms(predictions: Sequence[Prediction], *, every: bool = False) -> dict[str, list[float]]:
@@ -308,27 +296,21 @@ def shown_terms(predictions: Sequence[Prediction], *, every: bool = False) -> di
     return shown
 
 
-def _links_table(predictions: Sequence[Prediction], labels: Sequence[str]) -> Table:
+def _links_table(predictions: Sequence[Prediction]) -> Table:
     """Communication by axis: what the computation does not hide, of what the links take."""
-    headers = [">exposed, of all"] if len(predictions) == 1 else [f">{label}" for label in labels]
-    rows = (
-        (
-            plain_name(axis),
-            *(
-                f"{format_duration(prediction.terms.get(f'{axis}_exposed_s', 0.0))} exposed of "
-                f"{format_duration(prediction.link_seconds[axis])}"
-                if axis in prediction.link_seconds
-                else "-"
-                for prediction in predictions
-            ),
-        )
-        for axis in dict.fromkeys(axis for prediction in predictions for axis in prediction.link_seconds)
-    )
-    return Table(columns=("communication", *headers), rows=tuple(rows))
+
+    def cell(each: Prediction, axis: str) -> str:
+        if axis not in each.link_seconds:
+            return "-"
+        exposed = format_duration(each.terms.get(f"{axis}_exposed_s", 0.0))
+        return f"{exposed} exposed of {format_duration(each.link_seconds[axis])}"
+
+    axes = dict.fromkeys(axis for prediction in predictions for axis in prediction.link_seconds)
+    rows = ((plain_name(axis), *(cell(each, axis) for each in predictions)) for axis in axes)
+    return Table(columns=("communication", *_titles(predictions, ">exposed, of all")), rows=tuple(rows))
 
 
-def _memory_table(predictions: Sequence[Prediction], labels: Sequence[str]) -> Table:
-    headers = [">per device"] if len(predictions) == 1 else [f">{label}" for label in labels]
+def _memory_table(predictions: Sequence[Prediction]) -> Table:
     names = dict.fromkeys(name for prediction in predictions for name in prediction.memory_terms)
     each = {name: [prediction.memory_terms.get(name, 0.0) for prediction in predictions] for name in names}
     rows = (
@@ -336,20 +318,24 @@ def _memory_table(predictions: Sequence[Prediction], labels: Sequence[str]) -> T
         for name, values in each.items()
         if any(values)
     )
-    return Table(columns=("where the memory goes", *headers), rows=tuple(rows))
+    return Table(columns=("where the memory goes", *_titles(predictions, ">per device")), rows=tuple(rows))
+
+
+def _titles(predictions: Sequence[Prediction], alone: str) -> list[str]:
+    return [alone] if len(predictions) == 1 else [f">{label}" for label in labels_of(predictions)]
 
 
 def _assumptions(
-    predictions: Sequence[Prediction], labels: Sequence[str], matters: Sequence[Alternative], why: bool
+    predictions: Sequence[Prediction], matters: Sequence[Alternative], why: bool
 ) -> Iterator[Block]:
     """What was assumed: what matters most with its alternatives, or all of it."""
-    lines = list(_shared_lines(predictions, labels, Severity.ASSUMPTION))
+    lines = list(_shared_lines(predictions, Severity.ASSUMPTION))
     most = matters if why else _most(matters)
     if most:
-        yield from (_alternatives_table(predictions, labels, most), GAP)
+        yield from (_alternatives_table(predictions, most), GAP)
     # What the answer is the sum of, and a layout that was chosen, are told whatever else was assumed.
     always = _ALWAYS_TOLD if len(predictions) > 1 else (*_ALWAYS_TOLD, LEFT_OPEN)
-    told = list(_shared_lines(predictions, labels, Severity.ASSUMPTION, only=always))
+    told = list(_shared_lines(predictions, Severity.ASSUMPTION, only=always))
     shown = lines if why else told if most else list(dict.fromkeys([*told, *lines]))[:_MOST_ASSUMPTIONS]
     for line in shown:
         yield Text(f"Assumed: {line}")
@@ -366,12 +352,10 @@ def _most(matters: Sequence[Alternative]) -> list[Alternative]:
     return [*shown, fullest] if fullest is not None and fullest.memory and fullest not in shown else shown
 
 
-def _alternatives_table(
-    predictions: Sequence[Prediction], labels: Sequence[str], alternatives: Sequence[Alternative]
-) -> Table:
+def _alternatives_table(predictions: Sequence[Prediction], alternatives: Sequence[Alternative]) -> Table:
     best = leading(predictions)
     unit = best.throughput_unit.removesuffix("/s").removesuffix("s")
-    whose = f" ({labels[list(predictions).index(best)]})" if len(predictions) > 1 else ""
+    whose = f" ({labels_of(predictions)[list(predictions).index(best)]})" if len(predictions) > 1 else ""
     memory = [">memory"] if any(each.memory for each in alternatives) else []
     columns = ("assumed, most important first", "otherwise", f">time per {unit}{whose}", *memory)
     rows = (
@@ -381,7 +365,7 @@ def _alternatives_table(
     return Table(columns=columns, rows=tuple(rows))
 
 
-def _evidence(predictions: Sequence[Prediction], labels: Sequence[str], why: bool) -> Iterator[Block]:
+def _evidence(predictions: Sequence[Prediction], why: bool) -> Iterator[Block]:
     """The most similar measured runs, and how far they are."""
     runs = _nearest(predictions, every=why)
     near = [run for run in runs if run.similarity >= _NEAR]
@@ -394,7 +378,7 @@ def _evidence(predictions: Sequence[Prediction], labels: Sequence[str], why: boo
         yield from (Text(ref, Tone.SOFT) for ref in refs)
     # Where runs are near, their table says how they differ.
     told = _ABOUT_EVIDENCE if why or not near else _ABOUT_EVIDENCE[1:]
-    lines = _shared_lines(predictions, labels, Severity.WARNING, only=told)
+    lines = _shared_lines(predictions, Severity.WARNING, only=told)
     yield from (Text(line, Tone.WARNING) for line in lines)
 
 
@@ -484,7 +468,6 @@ def _first_sentence(markdown: str) -> str:
 
 def _shared_lines(
     predictions: Sequence[Prediction],
-    labels: Sequence[str],
     severity: Severity,
     *,
     only: Sequence[str] = (),
@@ -494,32 +477,14 @@ def _shared_lines(
 
     Args:
         predictions: At least one.
-        labels: What each is called.
         severity: Of the diagnostics.
         only: Codes to take; all when empty.
         without: Codes to leave out.
     """
     said_by: dict[Diagnostic, list[str]] = {}
-    for prediction, label in zip(predictions, labels, strict=True):
+    for prediction, label in zip(predictions, labels_of(predictions), strict=True):
         for item in prediction.diagnostics:
             if item.severity is severity and item.code not in without and (not only or item.code in only):
                 said_by.setdefault(item, []).append(label)
     for item, speakers in said_by.items():
         yield item.text if len(speakers) == len(predictions) else f"{', '.join(speakers)}: {item.text}"
-
-
-def _rows_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    numeric = {name for name in columns if all(isinstance(row.get(name, 0), (int, float)) for row in rows)}
-    return Table(
-        columns=tuple(f"{'>' if name in numeric else ''}{_header(name)}" for name in columns),
-        rows=tuple(tuple(format_field(name, row.get(name)) for name in columns) for row in rows),
-    )
-
-
-def _header(name: str) -> str:
-    return plain_name(name) if name.endswith("time_s") else name.replace("_", " ")
-
-
-def _optional_duration(seconds: float | None) -> str:
-    return "-" if seconds is None else format_duration(seconds)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..diagnostics import UNMEASURED_DEVICE, Diagnostic, Severity, texts_of
 from ..records import dataclass
 from ..render.blocks import TEXT_WIDTH, Block
-from ..render.result import Result
+from ..render.result import Remarked
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +53,7 @@ class Skipped:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Prediction(Result):
+class Prediction(Remarked):
     """The answer to one request, in SI units.
 
     Of an answer that was computed here, what is more than a number is made when it is read.
@@ -172,11 +172,6 @@ class Prediction(Result):
         """What was filled in, in words."""
         return texts_of(self.remarks, Severity.ASSUMPTION)
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What to act on, in words."""
-        return texts_of(self.diagnostics, Severity.WARNING)
-
     def plot(self, axes: Any = None) -> Any:
         """The terms of the step as one bar, with the interval; needs matplotlib.
 
@@ -202,8 +197,8 @@ class Prediction(Result):
 
     def blocks(self, *, width: int = TEXT_WIDTH, why: bool = False) -> Iterator[Block]:
         """The page that `precision-time predict` prints, with the assumptions that matter."""
+        from .changes import what_matters
         from .page import blocks_of
-        from .what_matters import what_matters
 
         del width  # blocks fit themselves
         return blocks_of([self], matters=what_matters(self), why=why)

@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Any
 
-from ..errors import ConfigError, required_module, shown
 from ..plain import from_plain
 from ..records import dataclass
 from ..render.blocks import TEXT_WIDTH, Block
-from ..render.result import Result
+from ..render.result import Tabular
 from .prediction import Prediction, Skipped
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
-class Predictions(Result):
+class Predictions(Tabular):
     """The answers to several requests."""
 
     answers: tuple[Prediction | Skipped, ...]
@@ -90,18 +88,6 @@ class Predictions(Result):
 
         return columns_of(rows_of(self, baseline=baseline))
 
-    def to_frame(self, backend: Literal["pandas", "polars"] | None = None) -> Any:
-        """The columns as a data frame.
-
-        Args:
-            backend: pandas or polars; None for the one that is installed, pandas first.
-
-        Raises:
-            ConfigError: If the backend is another one.
-            MissingExtraError: If neither is installed, or the one that is asked for is not.
-        """
-        return data_frame(self.columns(), backend)
-
     def plot(self, axes: Any = None) -> Any:
         """The steps as bars side by side, with intervals; see `Prediction.plot`."""
         from ..render.picture import plot_bars
@@ -124,7 +110,7 @@ class Predictions(Result):
     def blocks(self, *, width: int = TEXT_WIDTH, why: bool = False) -> Iterator[Block]:
         """The page that `precision-time predict` prints, or the table."""
         from . import page, table
-        from .what_matters import what_matters
+        from .changes import what_matters
 
         del width  # blocks fit themselves
         if not self.is_page:
@@ -154,23 +140,8 @@ class _Parts:
     skipped: tuple[_Numbered, ...]
 
 
-_FRAMES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "pandas": ("frames", {}),
-    "polars": ("polars", {"strict": False}),  # else 1 beside 0.5 in a column is an error
-}
-"""Libraries of data frames: extra of this project that brings it, options of its `DataFrame`."""
 _SHOWN = 20
 """Lines of a `repr`."""
-
-
-def data_frame(columns: Mapping[str, list[Any]], backend: Literal["pandas", "polars"] | None = None) -> Any:
-    """Columns as a data frame; see `Predictions.to_frame`."""
-    name = backend or ("polars" if not find_spec("pandas") and find_spec("polars") else "pandas")
-    if name not in _FRAMES:
-        raise ConfigError(f"backend {shown(name)} makes no data frames. To fix: {' or '.join(_FRAMES)}.")
-    extra, options = _FRAMES[name]
-    module = required_module(name, package=name, extra=extra, purpose="make data frames")
-    return module.DataFrame(columns, **options)
 
 
 def plain_fields(given: Mapping[str, Any]) -> dict[str, Any]:

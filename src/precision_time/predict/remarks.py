@@ -354,7 +354,7 @@ REMARKS = (
         _WARNED,
         lambda answers: (
             answers.columns["memory_bytes_per_device"]
-            > _of_groups(answers, lambda job: job.cluster.device.memory_bytes)
+            > _of_groups(answers, lambda job: job.cluster.device.usable_bytes)
         ),
         _memory_text,
     ),

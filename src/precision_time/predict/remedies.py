@@ -16,7 +16,7 @@ from ..hardware.catalog import known_devices
 from ..learn.artifact import TrainedPredictor
 from ..learn.priced import predict_step_times
 from ..parallel.degrees import divisors
-from ..parallel.layout import Checkpointing, Offload
+from ..parallel.layout import Offload, Recompute
 from ..parallel.shape import model_shape
 from ..records import dataclass
 from ..request.batch import says_no_layout
@@ -68,12 +68,12 @@ def holds(job: Job, memory: Mapping[str, float]) -> bool:
     Not counted is what the caching allocator cannot hand out (cost/data/memory.toml): expandable segments
     bring it down. A layout that is chosen must hold it too.
     """
-    return sum(memory.values()) - memory.get("fragmentation", 0.0) <= job.cluster.device.memory_bytes
+    return sum(memory.values()) - memory.get("fragmentation", 0.0) <= job.cluster.device.usable_bytes
 
 
 def tightness(job: Job, memory: Mapping[str, float]) -> str:
     """What to say of a job that a device holds if its allocator wastes nothing; empty where it holds all."""
-    needed, capacity = sum(memory.values()), job.cluster.device.memory_bytes
+    needed, capacity = sum(memory.values()), job.cluster.device.usable_bytes
     if needed <= capacity or not holds(job, memory):
         return ""
     return (
@@ -85,7 +85,7 @@ def tightness(job: Job, memory: Mapping[str, float]) -> str:
 
 def shortfall(job: Job) -> str:
     """By how much a job does not fit, and the largest terms; empty if it fits."""
-    memory, capacity = memory_of_job(job), job.cluster.device.memory_bytes
+    memory, capacity = memory_of_job(job), job.cluster.device.usable_bytes
     needed = sum(memory.values())
     if needed <= capacity:
         return ""
@@ -93,7 +93,7 @@ def shortfall(job: Job) -> str:
     listed = ", ".join(f"{name.replace('_', ' ')} {memory[name] / GIBI:.1f}" for name in largest)
     return (
         f"Does not fit: needs {needed / GIBI:.1f} GiB per device, {job.cluster.device.name} has "
-        f"{capacity / GIBI:.1f} GiB, {(needed - capacity) / GIBI:.1f} too little. Largest: {listed}."
+        f"{capacity / GIBI:.1f} GiB to use, {(needed - capacity) / GIBI:.1f} too little. Largest: {listed}."
     )
 
 
@@ -119,7 +119,7 @@ class Offer:
         return self.s_per_unit * self.job.cluster.num_devices
 
     def __str__(self) -> str:
-        capacity = self.job.cluster.device.memory_bytes
+        capacity = self.job.cluster.device.usable_bytes
         return (
             f"{self.words} -> {self.needed_bytes / GIBI:.1f} of {capacity / GIBI:.1f} GiB, "
             f"{format_duration(self.step_time_s)} a step"
@@ -213,16 +213,16 @@ def words_of(change: Change) -> str:
     return " ".join([*named, *([option_words(options)] if options else [])])
 
 
-def asked(request: Request, change: Change) -> Job | None:
-    """The job of a request with other values; None where that is refused."""
+def asked(request: Request, change: Change, **known: Any) -> Job | None:
+    """The job of a request with other values; None where that is refused; `known` as of `Request.resolve`."""
     try:
-        return request.with_(**change).resolve()
+        return request.with_(**change).resolve(**known)
     except PrecisionTimeError:
         return None
 
 
 def _fits(job: Job) -> bool:
-    return needed_bytes(job) <= job.cluster.device.memory_bytes
+    return needed_bytes(job) <= job.cluster.device.usable_bytes
 
 
 def _held(request: Request, job: Job, change: Change) -> tuple[Change, Job | None]:
@@ -267,10 +267,10 @@ def _single(request: Request, job: Job) -> Iterator[Change | tuple[Change, ...]]
         yield tuple({**as_is, "seq_len": length} for length in lengths if length >= _LEAST_TOKENS)
     yield tuple({**as_is, **change} for change in _smaller_batches(job))
     if model_shape(workload.graph).num_layers:
-        if layout.checkpointing is Checkpointing.NONE:
-            yield {**as_is, "checkpointing": "selective"}
-        if layout.checkpointing is not Checkpointing.FULL:
-            yield {**as_is, "checkpointing": "full"}
+        if layout.recompute is Recompute.NONE:
+            yield {**as_is, "recompute": "selective"}
+        if layout.recompute is not Recompute.FULL:
+            yield {**as_is, "recompute": "full"}
     if workload.optimizer in _ADAMS:
         yield {**as_is, "optimizer": _EIGHT_BITS}
     yield from ({**as_is, **change} for change in _adapters(request, job))
@@ -356,7 +356,7 @@ def _combined(request: Request, job: Job, *, training: bool) -> Iterator[Change]
         training: Also what changes the training, after everything else.
     """
     layout = job.layout
-    steps: list[Change] = [{"checkpointing": "full"}]
+    steps: list[Change] = [{"recompute": "full"}]
     samples = layout.micro_batch_size / job.workload.rows_per_sample
     if samples > 1 and samples == int(samples):
         parts = int(samples)
@@ -408,7 +408,7 @@ def _other_devices(
             **more,
         }
         for count in counts
-        for more in ({}, {"checkpointing": "full"})
+        for more in ({}, {"recompute": "full"})
     )
     if says_no_layout(request):
         yield tuple({"gpus": count} for count in counts[:_MOST_SEARCHED])
@@ -417,14 +417,14 @@ def _other_devices(
         device
         for device in known_devices()
         if device.vendor == here.vendor
-        and device.memory_bytes >= needed
+        and device.usable_bytes >= needed
         and device.release_year >= here.release_year
         and device.memory_bandwidth_bytes_per_s >= _AS_FAST * here.memory_bandwidth_bytes_per_s
     ]
     larger.sort(
         key=lambda device: (
             device.name not in measured,
-            device.memory_bytes,
+            device.usable_bytes,
             device.release_year,
             device.name,
         )

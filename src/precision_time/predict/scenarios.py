@@ -7,13 +7,15 @@ in one table and make a mixture of distributions: every scenario is as uncertain
 The answer is the median of the mixture, which has the least expected log error, and its interval holds the
 share asked for. A request that leaves nothing open has one scenario: itself.
 
-In a mixture of several, each is wider than alone, by a factor that was fitted to questions of measured runs
-whose publisher had no vote (`packages/papers/studies/questions.py`, `data/scenarios.toml`): practice is more
+In a mixture of several, each is wider than alone, by what was fitted to questions of measured runs whose
+publisher had no vote (`packages/papers/studies/questions.py`, `data/scenarios.toml`): practice is more
 than what was counted.
+What is unknown of practice does not depend on what is unknown of the hardware, so that the squares add up.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,24 +24,30 @@ import numpy as np
 
 from ..arrays import Bools, Floats
 from ..cost.job import Job, Jobs
+from ..cost.memory import memory_of, total_bytes
 from ..diagnostics import Diagnostics
 from ..errors import PrecisionTimeError
 from ..io import packaged_toml
 from ..learn.artifact import TrainedPredictor
 from ..learn.predictor import Times
 from ..learn.priced import price_jobs
-from ..parallel.layout import Checkpointing, Layout
+from ..parallel.layout import Layout, Recompute
 from ..records import dataclass
 from ..request.practice import at_points, axes_of, practice, question_of, usual_scenarios
 from ..request.practice import scenarios as joint
 from ..request.request import Request
-from ..request.resolve import stack_of
+from ..request.resolve import cluster_of, stack_of
 from ..request.votes import STACK, Votes
 
-POINTS = ("software", "sharding", "recompute", "compiler", "memory_format", "attention", "input")
+POINTS = ("links", "software", "sharding", "recompute", "compiler", "memory_format", "attention", "input")
 """Open points besides the stack that scenarios fill in: of how a job runs, not of what it trains."""
-_OF_STACK = frozenset({"stack", "software", "compiler", "channels_last", "attention", "real_input", "loader"})
+_OF_REQUEST = frozenset(
+    {"network", "stack", "software", "compiler", "channels_last", "attention", "real_input", "loader"}
+)
 _AXES = ("tp", "pp", "cp")
+_OF_LAYOUT = frozenset({"zero_stage", "recompute", "batch_size", "num_microbatches"})
+_TAIL = math.log(19.0)
+"""Half the width of the 90 % interval of a logistic distribution of scale 1."""
 _STEPS = 60
 """Halvings of a range of times: to the last digit."""
 
@@ -63,14 +71,31 @@ class Scenario:
             counts: Micro batches of a step, shape (n,).
         """
         whole = micro * counts
-        if self.job.layout.dp != own.dp:
+        uncut = self.job.layout.dp != own.dp
+        if uncut:
             whole = whole * own.dp / self.job.layout.dp
             micro, counts = whole, np.ones_like(whole)
         if self.micro_batch_size is not None:
             times = whole / self.micro_batch_size
             cut = (times >= 1.0) & (times == np.round(times))
             micro, counts = np.where(cut, self.micro_batch_size, micro), np.where(cut, times, counts)
-        return micro, counts, micro >= 1.0
+        can = micro >= 1.0
+        if uncut and can.any():  # what does not fit uncut is not run like that
+            needed = total_bytes(memory_of(Jobs.at(self.job, micro, counts)))
+            can &= np.broadcast_to(needed, can.shape) <= self.job.cluster.device.usable_bytes
+        return micro, counts, can
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Widening:
+    """How wide a scenario is among several."""
+
+    own: float
+    """Times its width alone."""
+    layout_open: float
+    """And beside that half the width in log time of a 90 % interval, where the layout is left open, too."""
+    layout_said: float
+    """The same where the layout is said."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -136,6 +161,11 @@ def scenarios_of(request: Request, job: Job, *, votes: Votes | None = None) -> t
     return (replace(own, weight=share), *rest)
 
 
+def leaves_layout_open(scenarios: Sequence[Scenario]) -> bool:
+    """Whether a question with these scenarios leaves open how the job is spread and cut."""
+    return any(_OF_LAYOUT & each.fields.keys() for each in scenarios)
+
+
 def level_of(request: Request) -> str:
     """How much a request says, as questions are scored (data/questions.toml): bare, software or layout."""
     given = request.model_fields_set
@@ -151,10 +181,11 @@ def _settings() -> Mapping[str, Any]:
 
 def _made(request: Request, job: Job, fields: Mapping[str, Any]) -> Scenario | None:
     """The job as a scenario runs it; None where it cannot be."""
-    changed = request.changed(**{name: value for name, value in fields.items() if name in _OF_STACK})
+    changed = request.changed(**{name: value for name, value in fields.items() if name in _OF_REQUEST})
     try:
         stack = stack_of(changed, job.workload.family, job.cluster.device, Diagnostics())
-        made = replace(job, stack=stack, layout=_layout(job.layout, stack.profile, fields))
+        cluster = job.cluster if "network" not in fields else cluster_of(changed, Diagnostics())
+        made = replace(job, cluster=cluster, stack=stack, layout=_layout(job.layout, stack.profile, fields))
     except PrecisionTimeError:
         return None
     return Scenario(weight=0.0, fields=fields, job=made, micro_batch_size=fields.get("batch_size"))
@@ -163,11 +194,11 @@ def _made(request: Request, job: Job, fields: Mapping[str, Any]) -> Scenario | N
 def _layout(layout: Layout, stack: str, fields: Mapping[str, Any]) -> Layout:
     """The layout under a scenario: data-parallel alone on a stack without the axes of the one assumed."""
     changes: dict[str, Any] = {}
-    if "checkpointing" in fields:
+    if "recompute" in fields:
         changes |= {
-            "checkpointing": Checkpointing(fields["checkpointing"]),
-            "checkpointed_share": 1.0,
-            "recomputed": (),
+            "recompute": Recompute(fields["recompute"]),
+            "recompute_layers": 0.0,
+            "recompute_modules": (),
         }
     zero = fields.get("zero_stage", layout.zero_stage)
     if any(getattr(layout, axis) > 1 for axis in _AXES) and not set(_AXES) & set(axes_of(stack)):
@@ -240,7 +271,8 @@ def widened(
         columns.append(column)
     step_s, low_s, high_s = columns
     weights /= _sum(weights)[:, None]
-    mixed = mixture(step_s, low_s, high_s, weights, coverage)
+    is_open = np.array([leaves_layout_open(members) for members in groups])[jobs.group]
+    mixed = mixture(step_s, low_s, high_s, weights, coverage, layout_open=is_open)
     least_s = times.jobs.least_s  # however it is run
     step_time_s = np.maximum(mixed[0], least_s)
     answered = replace(
@@ -261,11 +293,12 @@ def mixture(
     weights: Floats,
     coverage: Floats,
     *,
-    spread: float | None = None,
+    layout_open: Bools,
+    widening: Widening | None = None,
 ) -> tuple[Floats, Floats, Floats]:
     """Median and interval of mixtures, shape (n,) each.
 
-    A scenario is logistic in log time, on each side as wide as its own interval says.
+    A scenario is logistic in log time, on each side as wide as its own interval says; among several wider.
 
     Args:
         step_s: Of the scenarios, the row's own job first, shape (n, m); so are the two bounds and weights.
@@ -273,14 +306,23 @@ def mixture(
         high_s: Upper bounds.
         weights: Of a row together 1.
         coverage: Of all of these intervals, shape (n,).
-        spread: Width of a scenario among several over its width alone; None for that of data/scenarios.toml.
+        layout_open: Whether the layout is left open, too, shape (n,).
+        widening: Of scenarios among several; None for that of data/scenarios.toml.
     """
+    chosen = Widening(**_settings()["widening"]) if widening is None else widening
     tail = np.log((1.0 + coverage) / (1.0 - np.minimum(coverage, 1.0 - 1e-9)))
-    factor = float(_settings()["spread"]) if spread is None else spread
-    wider = np.where((weights > 0.0).sum(axis=1) > 1, factor, 1.0)[:, None] / tail[:, None]
+    several = (weights > 0.0).sum(axis=1) > 1
+    own = np.where(several, chosen.own, 1.0)[:, None]
+    beside = np.where(several, np.where(layout_open, chosen.layout_open, chosen.layout_said), 0.0)
+    # The width beside is that of a 90 % interval, whatever is asked for.
+    beside = (beside * tail / _TAIL)[:, None]
     center = np.log(step_s)
-    below = np.maximum((center - np.log(low_s)) * wider, 1e-9)
-    above = np.maximum((np.log(high_s) - center) * wider, 1e-9)
+
+    def scale(reach_of: Floats) -> Floats:
+        found: Floats = np.maximum(np.hypot(own * reach_of, beside) / tail[:, None], 1e-9)
+        return found
+
+    below, above = scale(center - np.log(low_s)), scale(np.log(high_s) - center)
     reach = 40.0
     first, last = (center - reach * below).min(axis=1), (center + reach * above).max(axis=1)
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..diagnostics import LAYOUT_CHOSEN, SHARDED
 from ..errors import ConfigError
 from ..precision.catalog import shown_precision
 from ..records import dataclass
-from ..render.blocks import GAP, Block, Text, Tone, warnings
+from ..render.blocks import GAP, Band, BandedLine, Block, Text, Tone, warnings
 from ..render.table import Table
-from ..units import format_bytes, format_duration, format_range, grouped
-from .page import doubt, in_one_line, leading
+from ..units import format_duration, grouped
+from .page import doubt, figures_of, in_one_line, interval_title, leading, lengths_of
 from .prediction import Prediction, Skipped
 
 if TYPE_CHECKING:
@@ -28,9 +31,21 @@ FIGURES = (
 )
 _DISPENSABLE = (">MFU", ">epoch", ">run")
 """Columns that are left out where the page is too narrow, in this order."""
+_ASSUMED = re.compile(r"(?:not given: |\()((?:--|-b |zero_stage=)[^)]*?)(?: assumed|\)|, FSDP)")
+"""What a remark on an assumed layout says to type."""
+_AXES = ("gpus", "batch_size", "global_batch_size", "seq_len", "image_size", "nodes")
+"""Fields that a plot goes along, those that most ask about first; then any other number."""
+_AXIS_TITLES = {
+    "seq_len": "tokens per sample",
+    "image_size": "side of the images [pixels]",
+    "gpus": "devices",
+    "batch_size": "samples per device",
+    "global_batch_size": "samples per step",
+}
+_MOST_LINES = 20
 _NAMED = 3
-_ABOVE = 1.005
 """Requests that have no answer, named for each reason."""
+_ABOVE = 1.005
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -245,65 +260,47 @@ def notebook_of(found: Predictions) -> Iterator[Block]:
 
 def table_of(rows: Sequence[Row], *, varied: Sequence[str]) -> Table:
     """What was answered, by the fields that differ and the figures."""
-    found = [row.answer for row in rows if isinstance(row.answer, Prediction)]
+    answered = [(row, row.answer) for row in rows if isinstance(row.answer, Prediction)]
+    found, figures = [answer for _, answer in answered], [figures_of(answer) for _, answer in answered]
     shown = [name for name in varied if name != "nodes" or "gpus" not in varied]
     if "batch_size" not in shown and len({answer.batch_size for answer in found}) > 1:
         shown.append("batch_size")
-    coverages = {answer.interval.coverage for answer in found}
-    interval = f"{coverages.pop():.0%} interval" if len(coverages) == 1 else "interval"
-    units = {answer.throughput_unit for answer in found}
-    alike = len(units) == 1
-    columns: dict[str, Callable[[Row, Prediction], str]] = {
-        ">step time": lambda _, answer: format_duration(answer.step_time_s),
-        f">{interval}": lambda _, answer: format_range(answer.interval.low_s, answer.interval.high_s),
-        f">{units.pop() if len(units) == 1 else 'throughput'}": (
-            (lambda _, answer: grouped(answer.throughput))
-            if alike
-            else (lambda _, answer: f"{grouped(answer.throughput)} {answer.throughput_unit}")
-        ),
-    }
+    columns: dict[str, list[str]] = {}
+    if [*range(1, len(rows) + 1)] != [row.number for row in rows] or _warnings(rows):
+        columns[">row"] = [str(row.number) for row, _ in answered]
+    for name in shown:
+        title = f"{'>' if _is_number(rows, name) else ''}{name.replace('_', ' ')}"
+        columns[title] = [_asked(row, name) + _mark(row) * (name == "device") for row, _ in answered]
+    columns[">step time"] = [each["step"] for each in figures]
+    columns[f">{interval_title(found)}"] = [each["interval"] for each in figures]
+    if len(units := {answer.throughput_unit for answer in found}) == 1:
+        columns[f">{units.pop()}"] = [grouped(answer.throughput) for answer in found]
+    else:
+        columns[">throughput"] = [each["throughput"] for each in figures]
     if sum(row.speed_up is not None for row in rows) > 1:
-        columns[">speed-up"] = lambda row, _: "-" if row.speed_up is None else f"{row.speed_up:.3g}"
+        columns[">speed-up"] = ["-" if row.speed_up is None else f"{row.speed_up:.3g}" for row, _ in answered]
     if any(row.efficiency is not None for row in rows):
-        columns[">scaling"] = _efficiency
+        columns[">scaling"] = [
+            "-" if row.efficiency is None else f"{row.efficiency:.0%}" for row, _ in answered
+        ]
     if any(answer.mfu is not None for answer in found):
-        columns[">MFU"] = lambda _, answer: "-" if answer.mfu is None else f"{answer.mfu:.1%}"
-    for title, name in (("epoch", "epoch_time_s"), ("run", "total_time_s")):
-        values = [getattr(answer, name) for answer in found]
-        if any(value is not None for value in values) and not (
-            title == "run" and values == [answer.epoch_time_s for answer in found]
-        ):
-            columns[f">{title}"] = _duration_of(name)
-    columns[">memory"] = lambda _, answer: (
-        f"{format_bytes(answer.memory_bytes_per_device)}{'' if answer.fits else ' does not fit'}"
-    )
-    numbered = [*range(1, len(rows) + 1)] != [row.number for row in rows] or _warnings(rows)
-    headers = [">row"] * bool(numbered)
-    headers += [f"{'>' if _is_number(rows, name) else ''}{name.replace('_', ' ')}" for name in shown]
-    cells = (
-        (
-            *([str(row.number)] * bool(numbered)),
-            *(_asked(row, name) + _mark(row) * (name == "device") for name in shown),
-            *(column(row, row.answer) for column in columns.values()),
-        )
-        for row in rows
-        if isinstance(row.answer, Prediction)
-    )
-    return Table(columns=(*headers, *columns), rows=tuple(cells), narrow=True, dispensable=_DISPENSABLE)
+        columns[">MFU"] = [each["MFU"] for each in figures]
+    lengths = lengths_of(found)
+    if all(answer.total_time_s == answer.epoch_time_s for answer in found):
+        lengths.pop(">run", None)
+    columns |= lengths
+    layouts = [_assumed_layout(answer) for _, answer in answered]
+    if len(set(layouts)) > 1:
+        columns["layout assumed"] = layouts
+    columns[">memory"] = [each["memory"] for each in figures]
+    cells = zip(*columns.values(), strict=True)
+    return Table(columns=tuple(columns), rows=tuple(cells), narrow=True, dispensable=_DISPENSABLE)
 
 
-def _efficiency(row: Row, answer: Prediction) -> str:
-    del answer
-    return "-" if row.efficiency is None else f"{row.efficiency:.0%}"
-
-
-def _duration_of(name: str) -> Callable[[Row, Prediction], str]:
-    def duration(row: Row, answer: Prediction) -> str:
-        del row
-        seconds = getattr(answer, name)
-        return "-" if seconds is None else format_duration(seconds)
-
-    return duration
+def _assumed_layout(answer: Prediction) -> str:
+    """What of the layout was assumed for this row, as it is typed; rows that differ in it say so."""
+    said = (item.text for item in answer.diagnostics if item.code in (LAYOUT_CHOSEN, SHARDED))
+    return ", ".join(found[1] for text in said if (found := _ASSUMED.search(text))) or "-"
 
 
 def _asked(row: Row, name: str) -> str:
@@ -432,3 +429,88 @@ def _ranges(numbers: Sequence[int]) -> str:
         else:
             parts.append([number])
     return ", ".join("-".join(map(str, part)) for part in parts)
+
+
+def write_plot(found: Predictions, path: Path) -> None:
+    """Draw time and throughput over the field swept: a line for each job, a point for each value.
+
+    Raises:
+        ConfigError: If no field with numbers was swept, or there are too many lines.
+        MissingExtraError: If matplotlib is not installed.
+    """
+    from ..render.picture import check_picture, draw_curves, save
+
+    check_picture(path)
+    axis = _axis_of(found)
+    lines = _lines(found, axis)
+    if len(lines) > _MOST_LINES:
+        raise ConfigError(
+            f"--out {path}: {len(lines)} lines are too many to tell apart. To fix: name fewer values; at "
+            f"most {_MOST_LINES} lines are drawn."
+        )
+    curves = [
+        BandedLine(label=label, x=[_value(answer, axis) for answer in line], panels=_panels(line),
+              hollow=[not answer.fits for answer in line])
+        for label, line in lines.items()
+    ]  # fmt: skip
+    units = " or ".join(sorted({answer.throughput_unit for answer in found.predictions}))
+    note = f"bands: {found[0].interval.coverage:.0%} interval"
+    if any(each for curve in curves for each in curve.hollow):
+        note += "; hollow: does not fit in memory"
+    x_title = _AXIS_TITLES.get(axis, axis.replace("_", " "))
+    titles = ("step time [s]", f"throughput [{units}]")
+    save(
+        lambda figure: draw_curves(figure, curves, x_title=x_title, titles=titles, note=note),
+        path,
+        width=9.5,
+        height=4.2,
+    )
+
+
+def _panels(line: Sequence[Prediction]) -> tuple[Band, Band]:
+    """Seconds and throughput of the answers of a line."""
+    seconds = [answer.step_time_s for answer in line]
+    low, high = ([getattr(answer.interval, end) for answer in line] for end in ("low_s", "high_s"))
+    units = [answer.throughput * answer.step_time_s for answer in line]
+    rates = [[count / s for count, s in zip(units, some, strict=True)] for some in (seconds, high, low)]
+    return (seconds, low, high), (rates[0], rates[1], rates[2])
+
+
+def _axis_of(found: Predictions) -> str:
+    """The field with numbers that was swept.
+
+    Raises:
+        ConfigError: If there is none.
+    """
+    numbers = [
+        name
+        for name in found.varied
+        if len({_value(answer, name) for answer in found.predictions}) > 1
+        and all(isinstance(_value(answer, name), int | float) for answer in found.predictions)
+    ]
+    if not numbers:
+        raise ConfigError(
+            "A picture needs a field with numbers that was swept. To fix: such as --gpus 8..64 or "
+            "--batch-size 16..256."
+        )
+    return min(numbers, key=lambda name: _AXES.index(name) if name in _AXES else len(_AXES))
+
+
+def _value(answer: Prediction, name: str) -> Any:
+    return getattr(answer, name, answer.request.get(name))
+
+
+def _lines(found: Predictions, axis: str) -> dict[str, list[Prediction]]:
+    """The answers that differ in the swept field alone, by what tells them from the others."""
+    fields = [name for name in found.varied if name not in (axis, "nodes" if axis == "gpus" else "")]
+    lines: dict[str, list[Prediction]] = {}
+    for answer in found.predictions:
+        words = []
+        for name in fields:
+            value = _value(answer, name)
+            said = (
+                f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+            )
+            words.append(said if isinstance(value, str) else f"{name.replace('_', ' ')} {said}")
+        lines.setdefault(", ".join(words) or answer.model, []).append(answer)
+    return {label: sorted(line, key=lambda answer: _value(answer, axis)) for label, line in lines.items()}

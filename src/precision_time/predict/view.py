@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from ..corpus.measurement import Measurement
+from ..corpus.store import corpus_store
 from ..cost.job import Job
 from ..diagnostics import Diagnostic
+from ..learn.artifact import TrainedPredictor
+from ..learn.table import JobTable
 from ..records import dataclass
 from .answer import Answers
-from .nearest import nearest_measurements
 from .prediction import Interval, NearestMeasurement, Prediction
 from .remarks import missing_length, remarks_of
 from .remedies import suggest_fit
@@ -22,6 +25,9 @@ _PLAIN = (
     "analytical_step_time_s",
 )
 """Columns that are fields of a `Prediction` as they are."""
+_SHOWN = 3
+"""Nearest runs."""
+_LEAST_SIMILARITY = 0.05
 
 
 def _some(value: float) -> float | None:
@@ -53,7 +59,7 @@ def prediction_of(answers: Answers, row: int) -> Prediction:
         interval=Interval(low_s=has["interval_low_s"], high_s=has["interval_high_s"], coverage=coverage),
         throughput_unit=workload.throughput_unit,
         fits=bool(has["fits"]),
-        device_memory_bytes=device.memory_bytes,
+        device_memory_bytes=device.usable_bytes,
         total_interval=run,
         params=float(workload.graph.params),
         **{name: has[name] for name in _PLAIN},
@@ -104,3 +110,37 @@ class _Reader:
         if not answers.remedies or answers.columns["fits"][self.row]:
             return ""
         return suggest_fit(answers.requests[answers.jobs.group[self.row]], self.job, answers.predictor)
+
+
+def nearest_measurements(table: JobTable, predictor: TrainedPredictor) -> tuple[NearestMeasurement, ...]:
+    """The measured runs nearest to the one job of `table`, best first, each configuration once."""
+    index = predictor.measurements
+    [rows], [similarity] = index.runs.nearest(table, _SHOWN * 4)
+    shown: dict[tuple[object, ...], NearestMeasurement] = {}
+    for row, alike in zip(rows, similarity, strict=True):
+        if alike < _LEAST_SIMILARITY or len(shown) == _SHOWN:
+            break
+        identity = int(index.measurement_ids[row])
+        run = index.own.get(identity) or _measured_run(identity)
+        fields: dict[str, Any] = {
+            **{name: getattr(run, name) for name in ("model", "device", "precision")},
+            "gpus": run.num_devices,
+            "global_batch_size": float(run.global_batch_size or 0.0),
+            "stack": run.stack.profile,
+        }
+        if (key := tuple(fields.values())) in shown:
+            continue
+        shown[key] = NearestMeasurement(
+            **fields,
+            measured_step_time_s=run.step_time_s,
+            predicted_step_time_s=float(index.predicted_s[row]),
+            similarity=float(alike),
+            source=run.source,
+            source_ref=run.source_ref,
+            precision_inferred=run.precision_inferred,
+        )
+    return tuple(shown.values())
+
+
+def _measured_run(row_id: int) -> Measurement:
+    return corpus_store().get(row_id)

@@ -7,7 +7,7 @@ matplotlib (`picture`) show them. None of these knows what the blocks are about.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
 
@@ -67,6 +67,21 @@ class Bars:
     def color(self, name: str) -> str:
         """Of one of the parts."""
         return self.colors.get(name, OTHER_COLOR)
+
+
+Band = tuple[Sequence[float], Sequence[float], Sequence[float]]
+"""Middle, low and high at each point."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BandedLine:
+    """A line of points in panels side by side, each with its band."""
+
+    label: str
+    x: Sequence[float]
+    panels: Sequence[Band]
+    hollow: Sequence[bool]
+    """Points that are drawn empty."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,11 @@ from typing import Any
 
 from ..errors import required_module
 from ..io import check_suffix, write_atomically
-from .blocks import Bars
+from .blocks import BandedLine, Bars
 
 _FEW_DECADES = 100.0
+_LEAST_STEPS = 1.5
+"""Where the largest value is more than so many times the smallest, an axis is logarithmic."""
 SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "precision-time", "font.size": 9,
              "axes.spines.top": False, "axes.spines.right": False}  # fmt: skip
 
@@ -153,3 +155,43 @@ def plot_bars(block: Bars, *, axes: Any = None) -> Any:
     axes.set_title(block.about, fontsize="medium", loc="left")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize="small")
     return axes
+
+
+def draw_curves(
+    figure: Any, curves: Sequence[BandedLine], *, x_title: str, titles: Sequence[str], note: str
+) -> None:
+    """Curves in panels side by side: logarithmic where values spread, ticks where there are points.
+
+    Args:
+        figure: Where to draw.
+        curves: At least one.
+        x_title: Of the axis that all share.
+        titles: Of the panels.
+        note: Above the names of the curves.
+    """
+    from matplotlib.ticker import LogLocator
+
+    panels = figure.subplots(1, len(titles))
+    values = sorted({x for curve in curves for x in curve.x})
+    for number, curve in enumerate(curves):
+        color = f"C{number % 10}"
+        faces = ["white" if hollow else color for hollow in curve.hollow]
+        for panel, (middle, low, high) in zip(panels, curve.panels, strict=True):
+            style = "--" if number >= 10 else "-"
+            panel.fill_between(curve.x, low, high, color=color, alpha=0.12, linewidth=0)
+            panel.plot(curve.x, middle, color=color, linewidth=1.2, linestyle=style, label=curve.label)
+            panel.scatter(curve.x, middle, s=16, c=faces, edgecolors=color, zorder=3)
+    for panel, title in zip(panels, titles, strict=True):
+        if values[-1] > values[0] * _LEAST_STEPS > 0:
+            panel.set_xscale("log", base=2)
+        panel.set_yscale("log")
+        every = max(len(values) // 8, 1)
+        panel.set_xticks(values[::every], [f"{value:,g}" for value in values[::every]])
+        panel.minorticks_off()
+        panel.yaxis.set_major_locator(LogLocator(base=10.0, subs=(1.0, 2.0, 5.0)))
+        panel.yaxis.set_major_formatter(lambda value, _: f"{value:,.3g}" if value < 1000 else f"{value:,.0f}")
+        panel.set_xlabel(x_title)
+        panel.set_ylabel(title)
+        panel.grid(visible=True, axis="y", alpha=0.3)
+    handles = panels[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside right upper", frameon=False, title=note, title_fontsize="small")

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Self
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+from ..diagnostics import Diagnostic, Severity, texts_of
+from ..errors import ConfigError, required_module, shown
 from ..plain import from_plain, to_plain
 from .blocks import TEXT_WIDTH, Block
 from .html import fragment
 from .terminal import text_of_blocks
+
+_FRAMES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "pandas": ("frames", {}),
+    "polars": ("polars", {"strict": False}),  # else 1 beside 0.5 in a column is an error
+}
+"""Libraries of data frames: extra of this project that brings it, options of its `DataFrame`."""
 
 
 class Result:
@@ -60,3 +69,48 @@ class Result:
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         return fragment(self.notebook())
+
+
+class Remarked(Result):
+    """A result that says what was filled in and what to act on."""
+
+    __slots__ = ()
+    if TYPE_CHECKING:
+        diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What was filled in, in words."""
+        return texts_of(self.diagnostics, Severity.ASSUMPTION)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to act on, in words."""
+        return texts_of(self.diagnostics, Severity.WARNING)
+
+
+class Tabular(Result):
+    """A result of many rows."""
+
+    __slots__ = ()
+
+    def columns(self) -> dict[str, list[Any]]:
+        """One list for each column."""
+        raise NotImplementedError
+
+    def to_frame(self, backend: Literal["pandas", "polars"] | None = None) -> Any:
+        """The columns as a data frame.
+
+        Args:
+            backend: pandas or polars; None for the one that is installed, pandas first.
+
+        Raises:
+            ConfigError: If the backend is another one.
+            MissingExtraError: If neither is installed, or the one that is asked for is not.
+        """
+        name = backend or ("polars" if not find_spec("pandas") and find_spec("polars") else "pandas")
+        if name not in _FRAMES:
+            raise ConfigError(f"backend {shown(name)} makes no data frames. To fix: {' or '.join(_FRAMES)}.")
+        extra, options = _FRAMES[name]
+        module = required_module(name, package=name, extra=extra, purpose="make data frames")
+        return module.DataFrame(self.columns(), **options)

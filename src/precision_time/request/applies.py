@@ -17,11 +17,12 @@ from ..cost.job import Job
 from ..cost.memory import framework_memory
 from ..diagnostics import Diagnostics
 from ..errors import ConfigError, UnknownNameError
-from ..parallel.layout import AXES, Checkpointing, CpCommType, PipelineSchedule
+from ..parallel.layout import AXES, CpCommType, PipelineSchedule, Recompute
 from ..workload.graph import OpClass, OpGraph
 from ..workload.resolve import load_workload
 from ..workload.workload import Workload
 from .datasets import unreadable
+from .practice import axes_said_of, is_told_apart, kind_of_device, runs_on, stacks_on
 from .schema import RequestFields
 
 _CODE = (".py", ".onnx", ".pt2", ".json")
@@ -43,7 +44,7 @@ def check_applies(request: RequestFields, job: Job, found: Diagnostics) -> None:
     workload = job.workload
     if workload.largest is not None:
         workload = replace(workload, graph=workload.largest)
-    for field, says in (*of_model(request, workload), *_of_layout(request, job)):
+    for field, says in (*of_model(request, workload), *_of_stack(request, job), *_of_layout(request, job)):
         value = getattr(request, field, None) if field in type(request).model_fields else None
         value = getattr(request.layout, field) if field in type(request.layout).model_fields else value
         raise ConfigError(f"{field}={getattr(value, 'value', value)} does not apply: {says}")
@@ -52,15 +53,15 @@ def check_applies(request: RequestFields, job: Job, found: Diagnostics) -> None:
     scores_alone = framework_memory(job.stack).selective == "attention"
     if (
         scores_alone
-        and not job.layout.recomputed
-        and job.layout.checkpointing is Checkpointing.SELECTIVE
+        and not job.layout.recompute_modules
+        and job.layout.recompute is Recompute.SELECTIVE
         and job.stack.fused_attention
         and job.workload.graph.seq_len is not None
     ):
         found.warn(
             "no-effect",
-            f"checkpointing=selective saves no memory: {job.stack.profile} recomputes the attention scores "
-            "alone, and its fused attention keeps none. checkpointing=full recomputes layers.",
+            f"recompute=selective saves no memory: {job.stack.profile} recomputes the attention scores "
+            "alone, and its fused attention keeps none. recompute=full recomputes layers.",
         )
 
 
@@ -104,6 +105,24 @@ def length_applies(request: RequestFields, field: str, graph: OpGraph) -> bool:
     except (UnknownNameError, ConfigError, TypeError, ValueError):
         return True
     return longer.graph.forward_flops != graph.forward_flops
+
+
+def _of_stack(request: RequestFields, job: Job) -> Iterator[_Remark]:
+    """A stack that does not exist for the device, and axes that a stack does not have."""
+    stack, device = job.stack.profile, job.cluster.device
+    if request.stack is None:
+        return
+    if not runs_on(stack, device) and is_told_apart(stack):
+        others = " or ".join(stacks_on(kind_of_device(device))[:3])
+        yield _Remark("stack", f"{stack} is not made for {device.name}. To fix: --stack {others}.")
+    if (has := axes_said_of(stack)) is None:
+        return
+    for axis in ("tp", "pp", "cp"):
+        if getattr(job.layout, axis) > 1 and axis not in has:
+            named = f"it has {', '.join(has)}" if has else "it has none"
+            yield _Remark(
+                axis, f"{stack} cannot cut a model up along {axis}; {named}. To fix: {axis}=1, or --zero 3."
+            )
 
 
 def _of_layout(request: RequestFields, job: Job) -> Iterator[_Remark]:

@@ -11,22 +11,26 @@ from ..cost.job import Job, Jobs
 from ..cost.memory import memory_of, total_bytes
 from ..cost.search import usual_batch, usual_layout
 from ..cost.stacks import Stack, get_stack_profile, policy_under, usual_variant
-from ..diagnostics import LAYOUT_CHOSEN, Diagnostics
+from ..diagnostics import LAYOUT_CHOSEN, SHARDED, Diagnostics
 from ..errors import ConfigError, LayoutError
 from ..parallel.degrees import nearest_multiple
-from ..parallel.layout import Layout, Offload
+from ..parallel.layout import Layout, Offload, Recompute
 from ..parallel.space import powers_of_two
 from ..precision.catalog import known_variants
 from ..workload.workload import Workload
-from .layout import layout_words, sharded_as_usual
+from .layout import habits_with_experts, layout_words, sharded_as_usual, without_idle_operators
 from .method import degrees_of_method
-from .practice import axes_of
+from .practice import axes_of, method_of, question_of
+from .published import usual_global_batch
 from .schema import RequestFields
+from .usual import usual_recomputation
 
 _DEFAULT_BATCHES = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 """Tried in this order when no batch size is given: the first that fits in memory."""
 _NOT_A_LAYOUT = frozenset({"expert_capacity_factor", "expert_nodes", "expert_overlap", "uneven"})
 """Options of the layout that say how experts or frameworks behave, but not how the job is cut up."""
+_FINE_TUNES = frozenset({"full", "lora", "qlora"})
+"""Methods whose recipes say what is recomputed; whoever pretrains recomputes what memory asks for."""
 
 
 def with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
@@ -35,6 +39,7 @@ def with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
     Raises:
         LayoutError: A batch that does not divide among the replicas, of which no layout makes fewer.
     """
+    job = _recomputed_as_usual(job, request, found)
     asked = _global_batch(job, request, found)
     refused: LayoutError | None = None
     plain: Job | None = None
@@ -43,9 +48,13 @@ def with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
         plain = _plain_job(job, request, asked, said)
     except LayoutError as error:
         refused = error
-        if asked is None or asked >= job.cluster.num_devices:
+        if asked is None or not is_open(job, request, asked):
             raise
-    if is_open(job, request, asked) and (plain is None or job.layout.pp > 1 or not _fits(plain)):
+    # Replicas as long as they fit: a batch that may be cut is cut before states are sharded.
+    several = plain is not None and plain.layout.micro_batch_size > job.workload.rows_per_sample
+    cut = several and request.batch_size is None and asked is not None
+    sharded = cut and plain is not None and plain.layout.zero_stage > job.layout.zero_stage
+    if is_open(job, request, asked) and (plain is None or job.layout.pp > 1 or sharded or not _fits(plain)):
         chosen = _chosen_layout(job, request, asked, found)
         if chosen is not None:
             return chosen
@@ -54,6 +63,24 @@ def with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
         raise refused
     found.items.extend(said.items)
     return plain
+
+
+def _recomputed_as_usual(job: Job, request: RequestFields, found: Diagnostics) -> Job:
+    """A fine-tune as most users of its stack recompute it, where the request does not say it."""
+    if "recompute" in request.layout.model_fields_set or job.layout.pp > 1:
+        return job
+    if method_of(request, job.workload) not in _FINE_TUNES:
+        return job
+    question = question_of(request, job.workload, job.cluster)
+    mode = usual_recomputation(question, job.stack.profile)
+    if mode is None or job.layout.recompute == mode:
+        return job
+    found.assume(
+        "default-recompute",
+        f"Recomputation not given: recompute={mode} assumed, as most {question.method} runs on "
+        f"{job.stack.profile} have it.",
+    )
+    return replace(job, layout=replace(job.layout, recompute=Recompute(mode)))
 
 
 def _plain_job(job: Job, request: RequestFields, global_batch: float | None, found: Diagnostics) -> Job:
@@ -104,11 +131,15 @@ def _chosen_layout(
         global_batch = request.batch_size * job.layout.dp
     elif global_batch is None:
         gpus = job.cluster.num_devices
-        global_batch = float(min(gpus, usual_batch(job.workload, gpus)))
+        usual = usual_batch(job.workload, gpus)
+        published = usual_global_batch(job.workload, gpus)
+        global_batch = float(published if published > usual else min(gpus, usual))
         said.assume("default-batch", f"Batch not given: {global_batch:,.0f} samples per step assumed.")
     fixed: dict[str, tuple[Any, ...]] = {
         name: (getattr(job.layout, name),) for name in sorted(stated - {"uneven"})
     }
+    if job.layout.recompute is not Recompute.NONE:
+        fixed["recompute"] = (job.layout.recompute,)
     rows = job.workload.rows_per_sample
     if request.batch_size is not None:
         fixed["micro_batch_size"] = (request.batch_size * rows,)
@@ -121,19 +152,19 @@ def _chosen_layout(
     if request.batch_size is not None or not degrees:
         choice = usual_layout(job, global_batch * rows, fixed, degrees=False)
     if choice is None and degrees and smallest:
-        axes = axes_of(job.stack.profile)
+        axes, fixed = axes_of(job.stack.profile), {**habits_with_experts(job), **fixed}
         choice = usual_layout(job, global_batch * rows, fixed, degrees=True, axes=axes)
     if choice is None:
         return None
-    layout = choice.layout
+    layout = without_idle_operators(choice.layout)
     words = layout_words(layout, job.workload, without=stated)
     fastest = f"the fastest of {choice.fitting} tried that fit" if choice.fitting > 1 else "the one that fits"
     what = "Layout not given" if degrees else "Not all of the layout given"
     found.items.extend(said.items)
     found.assume(LAYOUT_CHOSEN, f"{what}: {words} assumed, {fastest} (`precision-time layout` tries all).")
-    precision = policy_under(job.precision, job.stack.profile, job.layout.zero_stage, layout.zero_stage)
+    precision = policy_under(job.precision, job.stack.profile, job.layout.weights_stage, layout.weights_stage)
     if precision is not job.precision:
-        held_weights(precision.name, job.stack, layout.zero_stage, found)
+        held_weights(precision.name, job.stack, layout.weights_stage, found)
     return replace(job, layout=layout, precision=precision)
 
 
@@ -221,7 +252,7 @@ def sharded_if_needed(job: Job, zero: int | None, found: Diagnostics) -> Job:
     if job.layout.zero_stage >= stage or (job.layout.zero_stage and not usual) or _fits(job):
         return job
     less = "Sharding the optimizer states alone" if usual else "Plain data parallelism"
-    found.assume("default-sharding", f"{less} does not fit: {words} assumed.")
+    found.assume(SHARDED, f"{less} does not fit: {words} assumed.")
     precision = policy_under(job.precision, job.stack.profile, job.layout.zero_stage, stage)
     if precision is not job.precision:
         held_weights(precision.name, job.stack, stage, found)
@@ -247,7 +278,7 @@ def _batched(job: Job, batch_size: float) -> Job:
 
 def _fits(job: Job) -> bool:
     needed = float(np.max(total_bytes(memory_of(Jobs.at(job)))))
-    return needed <= job.cluster.device.memory_bytes
+    return needed <= job.cluster.device.usable_bytes
 
 
 def held_weights(policy: str, stack: Stack, zero_stage: int, found: Diagnostics) -> str | None:

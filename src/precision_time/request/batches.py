@@ -125,10 +125,11 @@ class _Batches:
     def _alike(self, micro: Floats, whole: Bools) -> list[Indices]:
         """Rows that fit as they are, that fit sharded, and, where no layout may be chosen, the others."""
         job = self.job
-        capacity = job.cluster.device.memory_bytes
+        capacity = job.cluster.device.usable_bytes
         fits = whole & (_needed(job, micro) <= capacity)
         found, rest = [fits], whole & ~fits
-        if rest.any():
+        cut = self.name == "global_batch_size" and is_open(job, self.request, self._global())
+        if rest.any() and not cut:
             first = replace(job, layout=replace(job.layout, micro_batch_size=float(micro[rest.argmax()])))
             sharded = sharded_if_needed(first, self.request.layout.zero_stage, Diagnostics())
             if sharded is not first:

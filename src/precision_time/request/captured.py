@@ -32,7 +32,7 @@ def captured(model: Any, request: RequestFields) -> OpGraph:
         "image_size": request.image_size, "sizes": request.sizes, "forward": request.forward,
         "loss": request.loss, "trust": request.trust,
     }  # fmt: skip
-    graphs = (capture.load()(model, **options) for capture in reversed(plugins("captures").values()))
+    graphs = (capture.load()(model, **options) for capture in reversed(tuple(plugins("captures").values())))
     graph: OpGraph = next(each for each in graphs if each is not None)  # ours, the last, gives one or raises
     return graph
 

@@ -9,22 +9,24 @@ from typing import Any
 from ..cost.job import Job
 from ..cost.recompute import RECOMPUTED, recomputed_nodes
 from ..cost.stacks import get_stack_profile
-from ..diagnostics import Diagnostics
+from ..diagnostics import SHARDED, Diagnostics
 from ..errors import ConfigError, LayoutError
 from ..hardware.device import Cluster
 from ..parallel.axis_rules import stage_layers_in_words
 from ..parallel.degrees import nearest_multiple
-from ..parallel.layout import AXES, Checkpointing, Layout, Offload, PipelineSchedule
+from ..parallel.layout import AXES, Layout, Offload, PipelineSchedule, Recompute
 from ..parallel.placement import placement_in_words, placement_warnings
 from ..parallel.shape import ModelShape, model_shape
 from ..parallel.validation import check_model_layout, degrees_in_words, layout_warnings
 from ..workload.workload import Workload
 from .schema import LayoutOptions, RequestFields
+from .votes import stacks_table
 
 _LANGUAGE_FAMILIES = frozenset({"transformer-decoder", "moe"})
 _FULL_SHARDING = 3
 _TRANSLATED = (
-    *("checkpointing", "schedule", "sequence_parallel", "stage_layers", "rank_order", "zero_stage"),
+    *("recompute", "recompute_layers", "recompute_modules", "schedule", "sequence_parallel", "stage_layers"),
+    *("rank_order", "zero_stage"),
 )
 """Fields of both that the options spell otherwise, or leave to a default that depends on the job."""
 _SAME = tuple(
@@ -51,8 +53,8 @@ def layout_of(options: LayoutOptions, workload: Workload, gpus: int, found: Diag
         ConfigError: A word that is none of the choices.
     """
     shape = model_shape(workload.graph)
-    checkpointing, share, recomputed = parse_checkpointing(options.checkpointing, shape.num_layers)
-    _check_recomputed(recomputed, workload)
+    recompute, share, modules = _recomputation(options, shape.num_layers)
+    _check_modules(modules, workload)
     layout = Layout(
         **{name: getattr(options, name) for name in _SAME},
         dp=data_parallel_degree(gpus, options.tp, options.pp, options.cp, shape),
@@ -60,9 +62,9 @@ def layout_of(options: LayoutOptions, workload: Workload, gpus: int, found: Diag
         schedule=_schedule(options),
         stage_layers=parse_stage_layers(options.stage_layers),
         sequence_parallel=_sequence_parallel(options, workload),
-        checkpointing=checkpointing,
-        checkpointed_share=share,
-        recomputed=recomputed,
+        recompute=recompute,
+        recompute_layers=share,
+        recompute_modules=modules,
         rank_order=parse_rank_order(options.rank_order),
     )
     if not options.uneven:
@@ -80,17 +82,39 @@ def sharded_as_usual(layout: Layout, request: RequestFields, job: Job, found: Di
     stage = profile.usual_zero_stage(job.stack.framework_year, pipeline=layout.pp > 1)
     if not stage:
         return layout
-    found.assume(
-        "default-sharding", f"ZeRO stage not given: zero_stage={stage} assumed, as usual on {profile.name}."
-    )
+    found.assume(SHARDED, f"ZeRO stage not given: zero_stage={stage} assumed, as usual on {profile.name}.")
     return replace(layout, zero_stage=stage)
+
+
+def habits_with_experts(job: Job, *, recomputing: bool = True) -> dict[str, tuple[Any, ...]]:
+    """Values that fields of a layout have where experts are cut up as people do it; none of other models.
+
+    Args:
+        job: Any.
+        recomputing: Whether operators that are run again are among them.
+    """
+    table = stacks_table()["experts"]
+    if not model_shape(job.workload.graph).num_experts:
+        return {}
+    found: dict[str, tuple[Any, ...]] = {}
+    if nodes := table["nodes"].get(job.workload.name):
+        found["expert_nodes"] = (nodes,)
+    if job.stack.profile in table["overlap"]:
+        found["expert_overlap"] = (True,)
+        if not recomputing:
+            return found
+        names = tuple(name for name in table["recomputed"] if recomputed_nodes(job.workload.graph, (name,)))
+        found["recompute_modules"] = ((), names)
+    return found
+
+
+def without_idle_operators(layout: Layout) -> Layout:
+    """The layout without operators that only selective recomputation would run again."""
+    return layout if layout.recompute is Recompute.SELECTIVE else replace(layout, recompute_modules=())
 
 
 def options_of(layout: Layout) -> dict[str, Any]:
     """The layout options that `layout_of` turns into `layout`, but for its batch: the way back."""
-    share = layout.checkpointed_share
-    partial = layout.checkpointing is Checkpointing.FULL and share != 1.0
-    detail = repr(share) if partial else "+".join(layout.recomputed)
     plain = Layout()
     options = {
         name: getattr(layout, name)
@@ -100,11 +124,15 @@ def options_of(layout: Layout) -> dict[str, Any]:
     usual = _schedule(LayoutOptions(vpp=layout.vpp))
     if layout.pp > 1 or layout.schedule is not usual:
         options["schedule"] = layout.schedule
+    if layout.recompute_modules:
+        options["recompute_modules"] = ",".join(layout.recompute_modules)
+    if layout.recompute is Recompute.FULL and layout.recompute_layers:
+        options["recompute_layers"] = layout.recompute_layers
     return options | {
         "zero_stage": layout.zero_stage,
         "num_microbatches": layout.num_microbatches,
         "sequence_parallel": layout.sequence_parallel,
-        "checkpointing": f"{layout.checkpointing.value}:{detail}" if detail else layout.checkpointing.value,
+        "recompute": layout.recompute,
     }
 
 
@@ -124,7 +152,7 @@ def said_options(layout: Layout, workload: Workload) -> dict[str, Any]:
     options = options_of(layout)
     usual = {
         "schedule": PipelineSchedule.INTERLEAVED if layout.vpp > 1 else PipelineSchedule.ONE_F_ONE_B,
-        "checkpointing": Checkpointing.NONE,
+        "recompute": Recompute.NONE,
         "num_microbatches": 1,
         "sequence_parallel": _usually_sequence_parallel(layout.tp, layout.cp, workload),
         "zero_stage": 0 if layout.data_ranks == 1 else None,
@@ -134,9 +162,9 @@ def said_options(layout: Layout, workload: Workload) -> dict[str, Any]:
         said.pop("schedule", None)
     if layout.stage_layers:
         said["stage_layers"] = stage_layers_in_words(layout.stage_layers)
-    layers = layout.checkpointed_share * (model_shape(workload.graph).num_layers or 0)
-    if said.get("checkpointing", "").startswith("full:") and layers == round(layers):
-        said["checkpointing"] = f"full:{layers:.0f}"
+    layers = layout.recompute_layers * (model_shape(workload.graph).num_layers or 0)
+    if "recompute_layers" in said and layers == round(layers):
+        said["recompute_layers"] = round(layers)
     said["batch_size"] = f"{layout.micro_batch_size / workload.rows_per_sample:g}"
     return said
 
@@ -166,7 +194,7 @@ def layout_remarks(
     return ((placed,) if placed else ()), warnings
 
 
-def _check_recomputed(names: tuple[str, ...], workload: Workload) -> None:
+def _check_modules(names: tuple[str, ...], workload: Workload) -> None:
     """Refuse operators to run again that the model lacks.
 
     Raises:
@@ -176,61 +204,89 @@ def _check_recomputed(names: tuple[str, ...], workload: Workload) -> None:
         if not recomputed_nodes(workload.graph, (name,)):
             has = [known for known in RECOMPUTED if recomputed_nodes(workload.graph, (known,))]
             raise ConfigError(
-                f"checkpointing=selective:{name} does not apply: {workload.name} has no such operators in "
-                f"its layers. To fix: {'selective:' + '+'.join(has) if has else 'checkpointing=full'}."
+                f"recompute_modules={name} does not apply: {workload.name} has no such operators in its "
+                f"layers. To fix: {'recompute_modules=' + ','.join(has) if has else 'recompute=full'}."
             )
 
 
-def parse_checkpointing(word: str, num_layers: int | None) -> tuple[Checkpointing, float, tuple[str, ...]]:
-    """Mode, the share of the layers that it covers, and the operators that run again where they are named.
+def _recomputation(
+    options: LayoutOptions, num_layers: int | None
+) -> tuple[Recompute, float, tuple[str, ...]]:
+    """Mode, the share of the layers that it covers (0: all), and the operators that run again by name.
+
+    Layers alone say full recomputation, modules alone selective.
 
     Args:
-        word: none, selective, selective:layernorm+moe_act (operators as Megatron-LM names them), full,
-            full:0.5 (half of the layers) or full:16 (sixteen layers).
+        options: Validated fields.
         num_layers: Layers of the model; None where it has none.
 
     Raises:
-        ConfigError: If the word is none of these, or counts more layers than there are.
-
-    >>> parse_checkpointing("full:8", 32)
-    (<Checkpointing.FULL: 'full'>, 0.25, ())
+        ConfigError: If a module is unknown, there are fewer layers, or the mode has neither.
     """
-    mode, colon, amount = word.lower().partition(":")
-    if mode == Checkpointing.SELECTIVE and colon:
-        names = tuple(sorted({name.strip() for name in amount.split("+")}))
-        unknown = [name for name in names if name not in RECOMPUTED]
-        if unknown:
+    mode, layers = options.recompute, options.recompute_layers
+    modules = parse_modules(options.recompute_modules)
+    if "recompute" not in options.model_fields_set and (layers or modules):
+        mode = Recompute.FULL if layers else Recompute.SELECTIVE
+    for name, given, of in (
+        ("recompute_layers", layers, Recompute.FULL),
+        ("recompute_modules", modules, Recompute.SELECTIVE),
+    ):
+        if given and mode is not of:
             raise ConfigError(
-                f"checkpointing={word!r}: {unknown[0]!r} is none of {', '.join(RECOMPUTED)}. To fix: name "
-                "one or several of them, or leave out what is behind the colon."
+                f"{name}={shown_value(given)} does not apply: it is of recompute={of.value}, got "
+                f"recompute={mode.value}. To fix: recompute={of.value}, or leave it out."
             )
-        return Checkpointing.SELECTIVE, 1.0, names
-    if mode not in list(Checkpointing) or (colon and mode != Checkpointing.FULL):
-        known = ", ".join(item.value for item in Checkpointing)
-        raise ConfigError(
-            f"checkpointing={word!r} is none of {known}. To fix: use one of them; full:0.5 or full:16 for a "
-            "share of the layers or a number of them."
-        )
-    if not colon:
-        return Checkpointing(mode), 1.0, ()
-    share = _share(amount, num_layers)
-    if share is None or not 0.0 < share <= 1.0:
-        layers = f"full:1 to full:{num_layers}" if num_layers else "full:0.5"
-        raise ConfigError(
-            f"checkpointing={word!r} must name a share above 0.0 and up to 1.0, or layers of the model. To "
-            f"fix: {layers}, or full."
-        )
-    return Checkpointing.FULL, share, ()
+    return mode, recompute_share(layers, num_layers), modules
 
 
-def _share(amount: str, num_layers: int | None) -> float | None:
-    """With a decimal point a share, without one a number of layers; None where it is neither."""
-    try:
-        if "." in amount:
-            return float(amount)
-        return int(amount) / num_layers if num_layers else None
-    except ValueError:
-        return None
+def shown_value(value: Any) -> str:
+    """A value of a layout field as one types it."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return f"{value:.15g}" if isinstance(value, float) else str(getattr(value, "value", value))
+
+
+def recompute_share(layers: float, num_layers: int | None) -> float:
+    """The share, below 1, that a number of layers is of all; a share as it is; 0 for all.
+
+    >>> recompute_share(8, 32), recompute_share(0.5, None), recompute_share(32, 32)
+    (0.25, 0.5, 0.0)
+
+    Raises:
+        ConfigError: If the model has not so many layers, or they are no whole number.
+    """
+    if layers < 1:
+        return layers
+    if not num_layers or layers > num_layers or layers != int(layers):
+        known = f"a number up to {num_layers}, the layers of the model, or " if num_layers else ""
+        raise ConfigError(
+            f"recompute_layers={layers:g} must be {known}a share below 1. To fix: "
+            f"{f'recompute_layers={num_layers // 2 or 1}' if num_layers else 'recompute_layers=0.5'}, or 0 "
+            "for all."
+        )
+    return int(layers) / num_layers % 1.0
+
+
+def parse_modules(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Operators to run again, as Megatron-LM names them.
+
+    >>> parse_modules("layernorm,core_attn")
+    ('core_attn', 'layernorm')
+
+    Raises:
+        ConfigError: If one is unknown.
+    """
+    if given is None:
+        return ()
+    names = given.replace("+", ",").split(",") if isinstance(given, str) else given
+    found = tuple(sorted({name.strip().lower() for name in names}))
+    unknown = [name for name in found if name not in RECOMPUTED]
+    if unknown:
+        raise ConfigError(
+            f"recompute_modules={unknown[0]!r} is none of {', '.join(RECOMPUTED)}. To fix: name one or "
+            "several of them, or leave it out."
+        )
+    return found
 
 
 def parse_stage_layers(given: str | Sequence[int] | None) -> tuple[int, ...]:
@@ -301,8 +357,8 @@ def _zero_stage(options: LayoutOptions, found: Diagnostics) -> int:
     if options.zero_stage is not None:
         if ahead and options.zero_stage != _FULL_SHARDING:
             raise LayoutError(
-                f"prefetch={options.prefetch} gathers ahead what ZeRO 3 shards, got zero_stage={options.zero_stage}. "
-                "To fix: zero_stage=3, or leave it away."
+                f"prefetch={options.prefetch} gathers ahead what ZeRO 3 shards, got "
+                f"zero_stage={options.zero_stage}. To fix: zero_stage=3, or leave it away."
             )
         return options.zero_stage
     needs = {
@@ -318,8 +374,7 @@ def _zero_stage(options: LayoutOptions, found: Diagnostics) -> int:
         named = [name for name, given in reasons.items() if given]
         if named:
             found.assume(
-                "default-sharding",
-                f"ZeRO stage not given: zero_stage={stage} assumed, for {' and '.join(named)}.",
+                SHARDED, f"ZeRO stage not given: zero_stage={stage} assumed, for {' and '.join(named)}."
             )
             return stage
     return 0

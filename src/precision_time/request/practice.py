@@ -46,6 +46,8 @@ class Question:
 
     family: str
     """vision, language, encoder ... (`families` of classes.toml)."""
+    family_of_model: str = "other"
+    """`Workload.family`."""
     method: str
     """pretrain, full, lora, qlora, preference or rl."""
     device: Device
@@ -55,7 +57,7 @@ class Question:
     """Of the device, whatever its board: A100, H100, RTX4090 ..."""
     num_devices: int = 1
     scale: str = "one"
-    """one, host or cluster."""
+    """one, host, cluster or fleet."""
     room: str = "roomy"
     """roomy, or crowded where the states of a replica take most of a device's memory."""
     year: float | None = None
@@ -206,6 +208,7 @@ def question_of(request: RequestFields, workload: Workload, cluster: Cluster) ->
         samples = request.batch_size * layout.num_microbatches * devices
     return Question(
         family=family_of(workload.family),
+        family_of_model=workload.family,
         method=method_of(request, workload),
         device=cluster.device,
         kind=kind_of_device(cluster.device),
@@ -284,7 +287,9 @@ def kind_of_device(device: Device) -> str:
 
 
 def scale_of(devices: int, nodes: int) -> str:
-    """One device, a host, or a cluster."""
+    """One device, a host, a cluster, or a fleet: a cluster that only those have who pretrain large models."""
+    if devices >= classes_table()["fleet"]["devices"]:
+        return "fleet"
     return "cluster" if nodes > 1 else "host" if devices > 1 else "one"
 
 
@@ -326,6 +331,12 @@ def serves(stack: str, family: str) -> bool:
     return families is None or family in families
 
 
+def last_year(profile: StackProfile) -> float:
+    """Decimal year of the newest software of a stack: today's, as long as somebody maintains it."""
+    today = float(classes_table()["today"])
+    return min(today, float(stacks_table()["last_year"].get(profile.name, today)))
+
+
 def axes_of(stack: str) -> tuple[str, ...]:
     """Axes of a layout that a stack has besides data parallelism.
 
@@ -335,6 +346,24 @@ def axes_of(stack: str) -> tuple[str, ...]:
     axes: Mapping[str, Sequence[str]] = stacks_table()["axes"]
     profile = get_stack_profile(stack)
     return tuple(axes.get(profile.name, axes.get(profile.kind, ())))
+
+
+def axes_said_of(stack: str) -> tuple[str, ...] | None:
+    """Axes that may be said of a stack; None of a stack of which nothing is known.
+
+    >>> axes_said_of("torchtune"), axes_said_of("pytorch-eager")
+    (('tp', 'cp'), None)
+    """
+    table = stacks_table()
+    profile = get_stack_profile(stack)
+    name = next((each for each in (profile.name, profile.kind) if each in table["axes"]), None)
+    return None if name is None else (*table["axes"][name], *table["said_axes"].get(name, ()))
+
+
+def is_told_apart(stack: str) -> bool:
+    """Whether it is known for which kinds of devices a stack is made."""
+    profile = get_stack_profile(stack)
+    return any({profile.name, profile.kind} & set(names) for names in stacks_table()["kind"].values())
 
 
 def stack_alternatives(question: Question, cast: Sequence[Vote]) -> tuple[Habit, ...]:
@@ -387,7 +416,7 @@ def _is_open(question: Question, point: str, fields: Sequence[str]) -> bool:
         return question.family == "language" and method in ("full", "lora", "qlora")
     if point == "links":
         said = {"network", "intra_node", "inter_node", "node_type", "cluster", "custom"}
-        return question.scale == "cluster" and not given & said
+        return question.scale in ("cluster", "fleet") and not given & said
     if point == "length":
         closed = given & {"mean_seq_len", "padding_share"} or ("seq_len" in given and not question.dataset)
         return question.family in _SEQUENCES and method != "rl" and not closed
@@ -449,8 +478,7 @@ def _years(question: Question, profile: StackProfile, votes: Sequence[Vote]) -> 
 
     Today's has its share whatever was counted: a question without a year is one of today.
     """
-    today = float(classes_table()["today"])
-    last = min(today, float(stacks_table()["last_year"].get(profile.name, today)))
+    last = last_year(profile)
     first, share = question.device.release_year + 0.5, float(classes_table()["software"]["today_share"])
     weights = [vote.votes * _likeness(question, vote, of_stack=True) for vote in votes]
     cast = share / (1.0 - share) * sum(weights) or 1.0
@@ -639,6 +667,7 @@ def lengths_of_dataset(dataset: str) -> Mapping[str, Any]:
     return {**_lengths_table()[name], "name": name} if name else {}
 
 
+@memo(256)
 def _known_lengths(dataset: str) -> str:
     """The name in lengths.toml of a data set in any usual spelling; empty where it is not there."""
     known, named = dataset_table().get(spelling := normalize(dataset)), _length_names()

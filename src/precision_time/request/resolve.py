@@ -44,8 +44,11 @@ from .dataset_rows import rows_of_dataset, with_dataset_rows
 from .layout import layout_of, layout_remarks
 from .lengths import with_lengths
 from .method import check_group, say_method, with_method
+from .practice import last_year, question_of
+from .published import published_precision
 from .schema import RequestFields
 from .training import stated_adapter, with_frozen_parts
+from .usual import usual_stack
 
 DEFAULT_DEVICE = "A100-SXM4-80GB"
 _SUPPORTED_AFTER_YEARS = 0.5
@@ -89,18 +92,33 @@ def job_without_batch(
     workload = workload or workload_of(request, named_only=named_only)
     cluster = cluster_of(request, found)
     layout = layout_of(request.layout, workload, cluster.num_devices, found)
-    stack = stack_of(request, workload.family, cluster.device, found)
+    stack = stack_of(
+        request, workload.family, cluster.device, found, usual=usual_stack_of(request, workload, cluster)
+    )
     return Job(
         workload=workload,
         cluster=cluster,
         precision=precision_of(
-            request.precision, cluster.device, found, stack, layout.zero_stage, workload.graph
+            request.precision or _published_precision(workload, cluster, found),
+            *(cluster.device, found, stack, layout.weights_stage, workload.graph),
         ),
         layout=layout,
         stack=stack,
         scope=request.scope,
         stragglers=request.stragglers,
     )
+
+
+def _published_precision(workload: Workload, cluster: Cluster, found: Diagnostics) -> str | None:
+    """What a model of such a cluster was trained in, where that is published and is not the usual."""
+    run = published_precision(workload, cluster)
+    if run is None or run.precision == natural_precision(cluster.device):
+        return None
+    found.assume(
+        "default-precision",
+        f"Precision not given: {run.precision} assumed, as {run.model} was trained in ({run.source}).",
+    )
+    return run.precision
 
 
 def completed(job: Job, request: RequestFields, found: Diagnostics, *, named_only: bool = False) -> Job:
@@ -348,13 +366,31 @@ def precision_of(
     return policy
 
 
-def stack_of(request: RequestFields, family: str, device: Device, found: Diagnostics) -> Stack:
-    """The software: the named stack, else the usual one of the framework, else of the model's family.
+def usual_stack_of(request: RequestFields, workload: Workload, cluster: Cluster) -> str | None:
+    """The stack that people use for what a request asks; None where it names one."""
+    if request.stack is not None:
+        return None
+    # Batch and length decide no stack: the answer is kept for all of them.
+    question = question_of(request, workload, cluster)
+    return usual_stack(replace(question, samples=None, longest=None, dataset="", given=frozenset()))
 
-    Versions are of the year that the request says, else the usual ones of the stack, but never older than
-    what first supports the device.
+
+def stack_of(
+    request: RequestFields, family: str, device: Device, found: Diagnostics, *, usual: str | None = None
+) -> Stack:
+    """The software: the named stack, else what people use, else the usual one of the model's family.
+
+    Versions are of the year that the request says, else of today, or the last ones of the stack, but never
+    older than what first supports the device.
+
+    Args:
+        request: What is said.
+        family: Of the model.
+        device: What computes.
+        found: Collects what had to be assumed.
+        usual: What people use (`usual_stack_of`), where the rest of the question is known.
     """
-    profile = stack_profile(request.stack, request.framework, family, device)
+    profile = stack_profile(request.stack or usual, request.framework, family, device)
     if request.stack is None and request.framework is None:
         found.assume(
             "default-stack", f"Software not given: {profile.name} assumed (`precision-time list stacks`)."
@@ -365,7 +401,7 @@ def stack_of(request: RequestFields, family: str, device: Device, found: Diagnos
     _check_attention(request.attention, device)
     return profile.stack(
         framework=request.framework if request.stack is not None else None,
-        framework_year=request.software or usual_year(profile, device),
+        framework_year=request.software or year_of_today(profile, device),
         compiler=request.compiler,
         channels_last=request.channels_last,
         fused_optimizer=request.fused_optimizer,
@@ -430,8 +466,13 @@ def stack_profile(
     return usual_profile(family) if device is None else usual_profile(family, device.vendor, device.arch)
 
 
+def year_of_today(profile: StackProfile, device: Device) -> float:
+    """Decimal year of the software of a question that does not say it: today's."""
+    return max(last_year(profile), device.release_year + _SUPPORTED_AFTER_YEARS)
+
+
 def usual_year(profile: StackProfile, device: Device) -> float:
-    """Decimal year of the software where nothing says it."""
+    """Decimal year of the software of a measurement that does not say it."""
     return max(profile.framework_year, device.release_year + _SUPPORTED_AFTER_YEARS)
 
 

@@ -18,11 +18,12 @@ from ..errors import ConfigError, nearest_names, shown
 from ..hardware.device import Cluster
 from ..hardware.inventory import ClusterResources
 from ..hardware.words import with_cluster_words
-from ..parallel.layout import CpCommType, Offload, PipelineSchedule
+from ..parallel.layout import CpCommType, Offload, PipelineSchedule, Recompute
 from ..precision.catalog import is_policy_file
 from .fields import (
     FILE,
     FILE_OR_MAPPING,
+    MAX_COUNT,
     NUMBER,
     WORD,
     BatchSize,
@@ -57,6 +58,7 @@ ALIASES: Mapping[str, str] = {
     "num_epochs": "epochs",
     "max_steps": "steps",
     "train_tokens": "tokens",
+    "year": "software",
 }
 """Names of the same quantities in answers, in measurement tables and in the words of trainers."""
 MOVED: Mapping[str, str] = {
@@ -67,6 +69,7 @@ MOVED: Mapping[str, str] = {
     "expert_capacity": "expert_capacity_factor",
     "context_method": "cp_comm_type",
     "shard_size": "dp_shard",
+    "checkpointing": "recompute",
 }
 """Names that fields had in the release before: they answer in this one, with a remark that names the new."""
 LEAST_COVERAGE = 1e-9
@@ -107,6 +110,17 @@ def over(given: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
     replaced = {RequestFields.own_name(name) for name in changes}
     kept = {name: value for name, value in given.items() if RequestFields.own_name(name) not in replaced}
     return {**kept, **changes}
+
+
+def _with_recompute(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`checkpointing="full:16"` of the release before as the fields that say it now."""
+    word = given.get("checkpointing")
+    mode, colon, amount = word.partition(":") if isinstance(word, str) else ("", "", "")
+    field = {"full": "recompute_layers", "selective": "recompute_modules"}.get(mode.strip().lower())
+    if not colon or field is None:
+        return given
+    whole = amount.strip().rstrip("0") == "1."  # a share, of all of them
+    return {**given, "checkpointing": mode, field: 0.0 if whole else amount}
 
 
 def _texts(given: Any) -> Any:
@@ -265,14 +279,24 @@ class LayoutOptions(Fields):
             flags=("--num-microbatches", "--gradient-accumulation-steps"),
         ),
     ] = 1
-    checkpointing: Annotated[
-        str,
+    recompute: Annotated[
+        Recompute, WORD, Option(help="Activations that the backward pass computes again.")
+    ] = Recompute.NONE
+    recompute_layers: Annotated[
+        float,
+        NUMBER,
+        Meta(ge=0.0, le=MAX_COUNT),
+        Option(help="Recomputation: layers that full covers, a number or a share below 1; 0 for all."),
+    ] = 0.0
+    recompute_modules: Annotated[
+        ListText | None,
         Option(
-            help="Activations recomputed: none, selective, full, full:0.5 (share of the layers), full:16 "
-            "(layers), or operators: selective:core_attn+layernorm+moe_act+mla_up_proj.",
-            metavar="MODE",
+            help="Recomputation: operators that selective runs again: core_attn, layernorm, moe_act, "
+            "mla_up_proj.",
+            metavar="NAME,...",
+            default="what the stack's does",
         ),
-    ] = "none"
+    ] = None
     sequence_parallel: Annotated[
         bool | None,
         Option(help="Tensor: split norms and dropout too.", default="with --tp in language models"),
@@ -433,9 +457,12 @@ class RequestFields(Fields):
         str, Option(help="What is trained where a model serves several tasks: squad-finetune, lora ...")
     ] = ""
     adapter: Annotated[
-        Literal["lora", "qlora", "dora", "qdora"] | None,
+        Literal["lora", "qlora", "dora", "qdora", "qlora8"] | None,
         WORD,
-        Option(help="Train low-rank factors beside a frozen base; qlora and qdora hold it in four bits."),
+        Option(
+            help="Train low-rank factors beside a frozen base; qlora and qdora hold it in four bits, "
+            "qlora8 in eight."
+        ),
     ] = None
     lora_rank: Annotated[Count | None, Option(help="Rank of the factors.", default="8")] = None
     lora_targets: Annotated[
@@ -504,8 +531,9 @@ class RequestFields(Fields):
         PositiveNumber | None,
         Option(
             help="When the versions of the software came out, as a decimal year such as 2024.5.",
+            flags=("--software", "--year"),
             metavar="YEAR",
-            default="usual for --stack, not older than the device",
+            default="today, or the last year of a stack that nobody maintains",
         ),
     ] = None
     compiler: Annotated[
@@ -633,9 +661,9 @@ class RequestFields(Fields):
     def _spread(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """Layout options may stand under `layout`; one beside the others goes first."""
         layout = given.get("layout")
-        if not isinstance(layout, Mapping):
-            return given
-        return {**layout, **{name: value for name, value in given.items() if name != "layout"}}
+        if isinstance(layout, Mapping):
+            given = {**layout, **{name: value for name, value in given.items() if name != "layout"}}
+        return _with_recompute(given)
 
     @classmethod
     def _prepared(cls, given: dict[str, Any]) -> dict[str, Any]:

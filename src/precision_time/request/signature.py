@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import Any, TypeVar
 
+from .request import Request
 from .schema import request_fields
 from .validation import Field
 
@@ -58,3 +59,10 @@ def takes_request_fields(
         return call  # type: ignore[return-value]
 
     return decorate
+
+
+def as_request(model: Any, options: Mapping[str, Any]) -> Request:
+    """The request of a call: a model and options, or a request and changes of it."""
+    if isinstance(model, Request):
+        return model.with_(**options) if options else model
+    return Request.of({"model": model, **options})

@@ -37,7 +37,7 @@ def stated_adapter(request: RequestFields) -> tuple[Adapter | None, str]:
         if given:
             raise ConfigError(
                 f"{given[0]}={options[given[0]]} changes nothing without adapters. The rule: adapter says "
-                "which are trained. To fix: adapter=lora, qlora, dora or qdora."
+                "which are trained. To fix: adapter=lora, qlora, qlora8, dora or qdora."
             )
         return None, ""
     return adapter_of(kind, int(rank) if rank else None, targets)

@@ -9,7 +9,7 @@ A suite is a class of test methods. A plugin's tests subclass it and say what is
     class TestMySchedule(ScheduleSuite):
         pass
 
-Nothing here imports pytest: it is needed only to run the tests (`pip install 'precision-time[testing]'`).
+Nothing here imports pytest: it is needed only to run the tests.
 For readable failures call `pytest.register_assert_rewrite("precision_time.testing")` in the conftest.py. The
 tests of this project run every suite over everything that is registered (`tests/contract/`).
 """

@@ -145,7 +145,8 @@ class OpGraph(Deriving):
     warnings: str = ""
     """What the capture could not see, a line each."""
     packed_params: float = 0.0
-    """Of `params`, those held in four bits (QLoRA); `packing.PACKED_BYTES` each instead of the policy's."""
+    """Of `params`, those held in four bits (QLoRA); `packing.PACKED_BYTES` each instead of the policy's.
+    Of a base in eight bits, those that weigh the same with the rest in sixteen (`packing.packed_share`)."""
 
     def __hash__(self) -> int:
         """Cheap, as graphs are keys of caches; equal graphs have equal hashes."""

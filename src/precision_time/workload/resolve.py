@@ -52,7 +52,7 @@ _SELF_DESCRIBING = (
 _LENGTHS = frozenset({"seq_len", "image_size"})
 """Sizes with an argument of their own: where a model has none, the answer says that they were left out."""
 _FILE_SUFFIXES = (".json", ".onnx", ".pt2", ".py")
-_ADAPTED = re.compile(r"(?P<base>.+)-(?P<kind>q?lora|q?dora)")
+_ADAPTED = re.compile(r"(?P<base>.+)-(?P<kind>qlora8|q?lora|q?dora)")
 _BY_TASK = frozenset({"decoder", "vision-language"})
 """Builders of models whose task may say that adapters are trained."""
 ADAPTER_SIZES: Mapping[str, str] = {"lora_rank": "int", "lora_targets": "tuple", "qlora": "bool"}
@@ -290,7 +290,6 @@ def _is_known(name: str) -> bool:
     return _zoo_name(name) is not None or name in unsupported_table()
 
 
-@memo(4096)
 def _respelled(name: str) -> str | None:
     return respelled(name, lambda spelling: _spellings().get(squashed(spelling)))
 

@@ -23,10 +23,10 @@ from .blocks import split_ends
 from .builder import KEEPS_INPUT, KEEPS_OUTPUT
 from .families.tables import read_toml
 from .graph import Node, OpClass, OpGraph
-from .packing import UNPACKING, unpacking
+from .packing import EIGHT_BIT_BYTES, PACKED_BYTES, UNPACKING, packed_share, unpacking
 from .roles import OTHER, ROLES, consumers_of, heads_of, is_vocabulary_head, roles_of
 
-ADAPTERS = ("lora", "qlora", "dora", "qdora")
+ADAPTERS = ("lora", "qlora", "dora", "qdora", "qlora8")
 _ALL = (*ROLES, OTHER)
 _KEEPS_PARAMETERS = frozenset({OpClass.GEMM, OpClass.CONV, OpClass.GROUPED_CONV, OpClass.DEPTHWISE_CONV})
 _KEEPS_OPERANDS = frozenset({OpClass.BMM, OpClass.ATTENTION, OpClass.NORM, OpClass.RNN})
@@ -50,8 +50,13 @@ class Adapter:
 
     @property
     def packed(self) -> bool:
-        """The frozen base is held in four bits."""
+        """The frozen base is held in four bits, or in eight."""
         return self.kind.startswith("q")
+
+    @property
+    def packed_bytes(self) -> float:
+        """Of a weight of a packed base."""
+        return EIGHT_BIT_BYTES if self.kind.endswith("8") else PACKED_BYTES
 
     @property
     def normed(self) -> bool:
@@ -116,8 +121,11 @@ def with_adapter(graph: OpGraph, adapter: Adapter, *, train_heads: bool = True) 
         weight = node.n * node.k * node.count
         packs = adapter.packed and index not in heads and _is_packable(node)
         if packs:
-            packed += weight * node.repeat
-            put(unpacking(weight, repeat=node.repeat, segment=node.segment), train=False)
+            written = unpacking(
+                weight, repeat=node.repeat, segment=node.segment, packed_bytes=adapter.packed_bytes
+            )
+            packed += weight * node.repeat * packed_share(written)
+            put(written, train=False)
         own_head = index in heads and node.weight_grad and not is_vocabulary_head(graph, index)
         value = put(moved, train=own_head and train_heads)
         for width in targeted.get(index, ()):

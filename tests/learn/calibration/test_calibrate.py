@@ -22,8 +22,8 @@ from precision_time.learn.calibration.calibration import Calibration, as_calibra
 from precision_time.learn.calibration.fit import Calibrated, calibrate
 from precision_time.parallel.layout import Layout
 from precision_time.testing.jobs import own_job_s
-from precision_time_integrations.measure.result import TrialResult, write_results
 from precision_time_papers.campaign.campaign_steps import write_steps
+from precision_time_papers.campaign.result import TrialResult, write_results
 
 APP = typer.Typer()
 APP.command()(command)

@@ -14,12 +14,10 @@ from precision_time.planning.decision import api, outcomes, timing
 from precision_time.planning.decision.candidate import carbon, duration, money
 from precision_time.planning.decision.choose import choices_of, judged
 from precision_time.planning.decision.limits import Limits
-from precision_time.planning.energy.energy import run_energy
+from precision_time.planning.energy.energy import pue_of, run_energy
 from precision_time.planning.energy.grid import intensity
-from precision_time.planning.energy.pue import pue_of
-from precision_time.planning.run.checkpoints import checkpoint_bytes
-from precision_time.planning.run.duration import expected_duration_s, probability_within
-from precision_time.planning.run.settings import default_settings
+from precision_time.planning.run.duration import Work
+from precision_time.planning.run.settings import checkpoint_bytes
 from precision_time.request.request import Request
 
 DEVICES = ("T4", "A100-SXM4-40GB", "H100-SXM5-80GB")
@@ -47,8 +45,11 @@ def exhaustive(offered):
             }  # fmt: skip
             step = predict_time("resnet50", **asked, **node)
             size = checkpoint_bytes(Request(model="resnet50", **asked, **node).resolve())
-            run = (step.total_steps, gpus, size)
-            terms = expected_duration_s(step.step_time_s, *run, hosts=hosts, settings=default_settings())
+            work = Work(
+                step_s=step.step_time_s, low_s=step.interval.low_s, high_s=step.interval.high_s,
+                steps=step.total_steps, devices=gpus, checkpoint_bytes=size, hosts=hosts,
+            )  # fmt: skip
+            terms = work.expected_s()
             time_s = sum(float(seconds) for seconds in terms.values())
             busy_s = sum(float(terms[name]) for name in ("warm_up", "steps", "evaluation", "lost_work"))
             try:
@@ -59,15 +60,12 @@ def exhaustive(offered):
                 device=get_device(offer.device), devices=gpus, busy_s=busy_s, waiting_s=time_s - busy_s,
                 terms=step.terms, pue=pue_of(offer.cloud, offer.region), intensity=grid,
             )  # fmt: skip
-            interval = (step.step_time_s, step.interval.low_s, step.interval.high_s)
             rows.append({
                 "offer": (offer.instance_type, offer.region, gpus),
                 "time_s": time_s,
                 "usd": hosts * offer.usd_per_hour * time_s / 3600.0,
                 "carbon_g": math.nan if energy.carbon_g is None else float(energy.carbon_g),
-                "chance": lambda within, interval=interval, run=run, hosts=hosts: float(
-                    probability_within(within, *interval, *run, hosts=hosts, settings=default_settings())
-                ),
+                "chance": lambda within, work=work: float(work.probability_within(within)),
             })  # fmt: skip
     return lambda: rows
 
@@ -87,9 +85,8 @@ def on_demand(planned):
 def test_the_choices_are_those_of_an_exhaustive_search(exhaustive, on_demand, hours, usd, confidence):
     limits = Limits(deadline_s=hours and 3600.0 * hours, budget_usd=usd, confidence=confidence)
     space, rows = on_demand().space, on_demand().rows
-    evaluated = outcomes.outcomes_of(
-        rows, space, deadline_s=limits.deadline_s, confidence=confidence, coverage=0.9
-    )
+    asked = outcomes.Conditions(deadline_s=limits.deadline_s, confidence=confidence)
+    evaluated = outcomes.outcomes_of(rows, space, asked)
     choices = {each.aim: each.candidate for each in choices_of(judged(space, rows, evaluated, limits))}
     kept = [
         row for row in exhaustive()
@@ -146,9 +143,8 @@ def test_no_row_is_faster_than_the_bound(found):
 def test_offers_that_are_left_out_of_many_are_never_chosen(found, monkeypatch):
     space, rows, limits = found.judged.space, found.judged.rows, found.limits
     monkeypatch.setattr(outcomes, "_MANY", 0)
-    fewer = outcomes.outcomes_of(
-        rows, space, deadline_s=limits.deadline_s, confidence=limits.confidence, coverage=0.9
-    )
+    asked = outcomes.Conditions(deadline_s=limits.deadline_s, confidence=limits.confidence)
+    fewer = outcomes.outcomes_of(rows, space, asked)
     assert len(fewer) < len(found.judged.outcomes)
     again = choices_of(judged(space, rows, fewer, limits))
     assert [each.candidate for each in again] == [each.candidate for each in found.choices]
@@ -157,13 +153,11 @@ def test_offers_that_are_left_out_of_many_are_never_chosen(found, monkeypatch):
 def test_terms_add_up_and_probabilities_grow_with_the_deadline(found):
     rows, space, all_ = found.judged.rows, found.judged.space, found.judged.outcomes
     assert sum(all_.terms_s.values()) == pytest.approx(all_.time_s)
-    chances = [
-        outcomes.outcomes_of(rows, space, deadline_s=3600.0 * hours, confidence=0.9, coverage=0.9).probability
-        for hours in (1, 5, 20, 100, 1000)
-    ]
+    asked = [outcomes.Conditions(deadline_s=3600.0 * hours) for hours in (1, 5, 20, 100, 1000)]
+    chances = [outcomes.outcomes_of(rows, space, each).probability for each in asked]
     assert all(((each >= 0.0) & (each <= 1.0)).all() for each in chances)
     assert all((a <= b + 1e-9).all() for a, b in zip(chances, chances[1:], strict=False))
-    at = outcomes.outcomes_of(rows, space, deadline_s=float(all_.sure_s[3]), confidence=0.9, coverage=0.9)
+    at = outcomes.outcomes_of(rows, space, outcomes.Conditions(deadline_s=float(all_.sure_s[3])))
     assert at.probability[3] == pytest.approx(0.9, abs=1e-3)
 
 

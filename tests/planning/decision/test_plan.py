@@ -13,9 +13,8 @@ from precision_time.cli.main import main
 from precision_time.errors import ConfigError, UnknownNameError
 from precision_time.planning.decision.api import plan
 from precision_time.planning.decision.candidate import Candidate
-from precision_time.planning.decision.html import to_html
+from precision_time.planning.decision.files import to_html, write_plot
 from precision_time.planning.decision.limits import limits_of
-from precision_time.planning.decision.picture import write_plot
 from precision_time.planning.decision.timing import layout_fields
 from precision_time.render.table import write_columns
 from precision_time.render.terminal import text_of_blocks

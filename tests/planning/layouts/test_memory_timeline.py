@@ -17,7 +17,7 @@ from precision_time.cost.stacks import get_stack_profile, usual_variant
 from precision_time.errors import ConfigError
 from precision_time.hardware.catalog import get_cluster
 from precision_time.learn.artifact import shipped_predictor
-from precision_time.parallel.layout import Checkpointing, Layout, PipelineSchedule
+from precision_time.parallel.layout import Layout, PipelineSchedule, Recompute
 from precision_time.planning.layouts.memory_timeline import MemoryTimeline, memory_of_step
 from precision_time.planning.layouts.pictures import memory_page, memory_svg, write_memory
 from precision_time.planning.layouts.timeline import step_timeline
@@ -57,7 +57,7 @@ def layouts(draw: st.DrawFn, model: str) -> Layout:
         zero_stage=draw(st.sampled_from([0, 1, 3])) if pp == 1 else draw(st.sampled_from([0, 1])),
         micro_batch_size=draw(st.sampled_from([1, 4])),
         num_microbatches=pp * draw(st.integers(1, 5)),
-        checkpointing=draw(st.sampled_from(list(Checkpointing))),
+        recompute=draw(st.sampled_from(list(Recompute))),
     )
 
 
@@ -103,7 +103,7 @@ def test_units_that_zero_3_gathers_are_gone_in_the_optimizer_step() -> None:
 
 
 def test_copies_of_the_optimizer_step_can_be_the_peak() -> None:
-    memory = memory_of(Layout(checkpointing=Checkpointing.FULL), "deepseek-v2-lite", "pytorch-eager")
+    memory = memory_of(Layout(recompute=Recompute.FULL), "deepseek-v2-lite", "pytorch-eager")
     assert memory.peak_interval == len(memory.times_s) - 2
     assert memory.held["temporary"][-1] == pytest.approx(4 * 15.7e9, rel=0.01)
 

@@ -16,7 +16,7 @@ from precision_time.errors import ConfigError, LayoutError
 from precision_time.executor import OneCopy, process_map
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.priced import predict_step_times
-from precision_time.parallel.layout import EQUAL_WITHIN, Checkpointing, Layout, Offload, simplicity
+from precision_time.parallel.layout import EQUAL_WITHIN, Layout, Offload, Recompute, simplicity
 from precision_time.parallel.space import parse_fixed
 from precision_time.planning.layouts.advice import why_first
 from precision_time.planning.layouts.api import _batch, find_layouts
@@ -34,11 +34,11 @@ _ALIKE = 0.02
 
 def brute_force(problem: Question) -> list[tuple[float, Layout]]:
     """Every candidate with the least recomputation that fits, by predicted time."""
-    capacity = problem.job.cluster.device.memory_bytes
+    capacity = problem.job.cluster.device.usable_bytes
     found: list[Layout] = []
     for frame in space_of(*problem).frames():
         for batch in frame.batches:
-            modes = (frame.layout(batch, mode) for mode in frame.checkpointing)
+            modes = (frame.layout(batch, mode) for mode in frame.recompute)
             fits = (layout for layout in modes if needed(problem.job, layout) <= capacity)
             found += [layout for layout in [next(fits, None)] if layout is not None]
     jobs = [under(problem.job, layout) for layout in found]
@@ -116,13 +116,13 @@ def test_every_candidate_has_one_fate(small: Question, found: LayoutSearch) -> N
 
 
 def test_memory_prunes_as_one_by_one(experts: Question) -> None:
-    capacity = experts.job.cluster.device.memory_bytes
+    capacity = experts.job.cluster.device.usable_bytes
     kept = 0
     for frame in list(space_of(*experts).frames())[::17]:
         [part] = fitting(experts.job, [frame])
         expected = []
         for batch in frame.batches:
-            for mode in frame.checkpointing:
+            for mode in frame.recompute:
                 layout = frame.layout(batch, mode)
                 if needed(experts.job, layout) <= capacity:
                     expected.append(layout)
@@ -140,18 +140,18 @@ def tight() -> Question:
 
 
 def test_no_layer_is_recomputed_that_need_not_be(tight: Question) -> None:
-    capacity = tight.job.cluster.device.memory_bytes
+    capacity = tight.job.cluster.device.usable_bytes
     seen = 0
     for frame in space_of(*tight, by_layer=True).frames():
         [part] = fitting(tight.job, [frame])
         assert len(part.layouts) + part.too_large + part.recomputing == len(frame)
         for layout in part.layouts:
             assert needed(tight.job, layout) <= capacity
-            layers = layout.checkpointed_share * frame.layers
-            if layout.checkpointing is not Checkpointing.FULL or layers == 1 or layout.pp > 1:
+            layers = layout.recompute_share * frame.layers
+            if layout.recompute is not Recompute.FULL or layers == 1 or layout.pp > 1:
                 continue
             seen += 1
-            less = replace(layout, checkpointed_share=(layers - 1) / frame.layers)
+            less = replace(layout, recompute_layers=(layers - 1) / frame.layers)
             assert needed(tight.job, less) > capacity
     assert seen > 3
 
@@ -236,13 +236,13 @@ def test_what_cannot_fit_says_by_how_much_and_what_would() -> None:
     assert search.ranked == ()
     missed = search.shortfall
     assert missed is not None
-    assert missed.needed_bytes > missed.capacity_bytes == problem.job.cluster.device.memory_bytes
+    assert missed.needed_bytes > missed.capacity_bytes == problem.job.cluster.device.usable_bytes
     assert sum(missed.memory_terms.values()) == pytest.approx(missed.needed_bytes)
     assert search.counts.too_large == search.counts.enumerated
-    assert missed.layout.checkpointing is Checkpointing.FULL
+    assert missed.layout.recompute is Recompute.FULL
     devices = int(missed.advice[0].split()[0])
     larger = question_of("llama3.1-405b", "A100-SXM4-40GB", devices, devices)
-    fixed = parse_fixed(["zero_stage=1,3", "checkpointing=full", "micro_batch=1"])
+    fixed = parse_fixed(["zero_stage=1,3", "recompute=full", "micro_batch=1"])
     frames = space_of(*larger, fixed=fixed, beyond_domain=True).frames()
     assert any(part.layouts for part in fitting(larger.job, [*frames]))
 
@@ -272,7 +272,7 @@ def test_the_page_shows_every_layout_and_its_terms(found: LayoutSearch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "seq_len", "batch"), [(8, 8192, 512), (512, 8192, 512), (384, 8192, 768), (16384, 8192, 2048)]
+    ("gpus", "seq_len", "batch"), [(8, 8192, 512), (512, 8192, 1024), (384, 8192, 1152), (16384, 8192, 2048)]
 )
 def test_an_assumed_batch_is_shared_evenly(gpus: int, seq_len: int, batch: int) -> None:
     found = Diagnostics()

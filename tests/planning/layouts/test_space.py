@@ -8,7 +8,7 @@ import pytest
 
 from precision_time.cost.search import space_of
 from precision_time.errors import ConfigError, UnknownNameError
-from precision_time.parallel.layout import Checkpointing, Layout, PipelineSchedule
+from precision_time.parallel.layout import Layout, PipelineSchedule, Recompute
 from precision_time.parallel.shape import model_shape
 from precision_time.parallel.space import Refusals, Space, parse_fixed
 from precision_time.parallel.validation import check_model_layout
@@ -19,7 +19,7 @@ from .conftest import Question, question_of
 def layouts_of(space: Space) -> Iterator[Layout]:
     for frame in space.frames():
         for batch in frame.batches:
-            for mode in frame.checkpointing:
+            for mode in frame.recompute:
                 yield frame.layout(batch, mode)
 
 
@@ -44,7 +44,7 @@ def test_the_space_holds_every_axis(small: Question) -> None:
     assert seen["zero_stage"] == {0, 1, 3}
     assert seen["schedule"] == set(PipelineSchedule) - {PipelineSchedule.GPIPE}
     assert {layout.dp_shard for layout in found} == {0, 2, 4, 8}
-    assert {layout.checkpointing for layout in found} == set(Checkpointing)
+    assert {layout.recompute for layout in found} == set(Recompute)
 
 
 def test_experts_have_degrees_of_their_own(experts: Question) -> None:

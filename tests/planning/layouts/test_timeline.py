@@ -15,9 +15,14 @@ from precision_time.cost.search import under
 from precision_time.errors import ConfigError
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.parallel.layout import Layout, PipelineSchedule
-from precision_time.planning.layouts.pictures import step_page, step_svg, write_picture
+from precision_time.planning.layouts.pictures import (
+    step_page,
+    step_svg,
+    trace_document,
+    write_picture,
+    write_trace,
+)
 from precision_time.planning.layouts.timeline import Bar, StepTimeline, Stream, step_timeline
-from precision_time.planning.layouts.trace import trace_document, write_trace
 from precision_time.predict.answer import answer
 from precision_time.predict.view import prediction_of
 

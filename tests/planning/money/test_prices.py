@@ -13,9 +13,8 @@ from precision_time.errors import CatalogError, UnknownNameError
 from precision_time.hardware.catalog import get_device
 from precision_time.planning.money.currency import parse_currency
 from precision_time.planning.money.offer import Market
-from precision_time.planning.money.offers import known_regions, offers, with_reserved
+from precision_time.planning.money.offers import known_regions, offers, usd_per_device_hour, with_reserved
 from precision_time.planning.money.reading import COLUMNS, read_prices, read_table, written_table
-from precision_time.planning.money.reference import usd_per_device_hour
 
 PUBLISHED = {
     "A100": 1.10, "A100-SXM4-40GB": 1.10, "A100-PCIE-40GB": 1.10, "A100-SXM4-80GB": 1.50, "A10": 0.60,
@@ -159,7 +158,7 @@ def test_what_is_written_is_read_back(catalogue: Path, tmp_path: Path) -> None:
     ("cell", "reason"),
     [
         ("-1", "below zero"),
-        ("0", "zero_stage"),
+        ("0", "zero"),
         ("nan", "not a number"),
         ("inf", "not a number"),
         ("=1+1", "not a number"),

@@ -10,21 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from precision_time.planning.run.checkpoints import checkpoint_bytes
-from precision_time.planning.run.convergence import relative_samples, relative_steps
 from precision_time.planning.run.duration import (
     TERMS,
     Segments,
+    Work,
     daly_interval_s,
-    expected_duration_s,
     expected_failures,
-    goodput,
-    probability_within,
-    segments_of,
     total_s,
 )
-from precision_time.planning.run.settings import default_settings, published_mtbf_s
-from precision_time.planning.run.simulation import Work, simulated_s
+from precision_time.planning.run.settings import (
+    checkpoint_bytes,
+    default_settings,
+    published_mtbf_s,
+    relative_samples,
+    relative_steps,
+)
+from precision_time.planning.run.simulation import simulated_s
 from precision_time.request.request import Request
 
 USUAL = default_settings()
@@ -63,21 +64,19 @@ def played_s(cut: Segments, runs: int) -> list[float]:
     ]
 
 
+def runs(step_s: Any, steps: Any, devices: Any, size: Any, **given: Any) -> Work:
+    ends = {"low_s": step_s, "high_s": step_s}
+    return Work(step_s=step_s, steps=steps, devices=devices, checkpoint_bytes=size, **{**ends, **given})
+
+
 def work(**changes: Any) -> Work:
-    step_s, steps, devices, size = RUN
-    return Work(
-        **{
-            "step_s": step_s, "low_s": step_s, "high_s": step_s, "coverage": 0.9, "steps": steps,
-            "devices": devices, "hosts": 64.0, "checkpoint_bytes": size, "evaluation_steps": 0.0,
-            "settings": FREQUENT, "first": True, "compiles": True, **changes,
-        }
-    )  # fmt: skip
+    return runs(*RUN, **{"settings": FREQUENT, **changes})
 
 
 def test_formula_and_simulation_agree_with_a_run_played_out() -> None:
-    cut = segments_of(*RUN, settings=FREQUENT)
+    cut = runs(*RUN, settings=FREQUENT).segments()
     played, simulated = np.array(played_s(cut, 1500)), simulated_s([work()], draws=20_000)
-    expected = float(total_s(expected_duration_s(*RUN, settings=FREQUENT)))
+    expected = float(total_s(runs(*RUN, settings=FREQUENT).expected_s()))
     assert played.mean() == pytest.approx(expected, abs=4.0 * played.std() / np.sqrt(played.size))
     assert simulated.mean() == pytest.approx(expected, abs=4.0 * simulated.std() / np.sqrt(20_000))
     assert simulated.std() == pytest.approx(played.std(), rel=0.1)
@@ -107,21 +106,21 @@ def test_more_failures_never_shorten_a_run(
     chosen = replace(USUAL, asynchronous=asynchronous, checkpoint_interval_s=3600.0)
     mtbf_s = 3600.0 * mtbf_h * np.array([1.0, 0.5])
     rare, often = total_s(
-        expected_duration_s(step_s, steps, devices, size, settings=replace(chosen, mtbf_device_s=mtbf_s))
+        runs(step_s, steps, devices, size, settings=replace(chosen, mtbf_device_s=mtbf_s)).expected_s()
     )
     assert often >= rare >= steps * step_s
 
 
 def test_without_failures_and_overhead_a_run_is_its_steps() -> None:
-    terms = expected_duration_s(0.25, 1000.0, 8.0, 0.0, settings=QUIET)
+    terms = runs(0.25, 1000.0, 8.0, 0.0, settings=QUIET).expected_s()
     assert float(total_s(terms)) == 250.0
     assert tuple(terms) == TERMS
     assert {name for name, seconds in terms.items() if seconds > 0.0} == {"steps"}
 
 
 def test_time_at_risk_is_that_of_the_failures() -> None:
-    cut = segments_of(*RUN, settings=FREQUENT)
-    terms = expected_duration_s(*RUN, settings=FREQUENT)
+    cut = runs(*RUN, settings=FREQUENT).segments()
+    terms = runs(*RUN, settings=FREQUENT).expected_s()
     waiting = expected_failures(cut) * cut.wait_s
     at_risk = total_s(terms) - waiting
     assert float(expected_failures(cut) / cut.failures_per_s) == pytest.approx(float(at_risk))
@@ -130,14 +129,12 @@ def test_time_at_risk_is_that_of_the_failures() -> None:
 @pytest.mark.parametrize(("size", "devices"), [(1e12, 512.0), (6e12, 16_384.0), (1e10, 8.0)])
 def test_the_interval_of_young_and_daly_costs_least(size: float, devices: float) -> None:
     chosen = replace(USUAL, start_up_s=0.0)
-    cut = segments_of(1.0, 1e8, devices, size, settings=chosen)
+    cut = runs(1.0, 1e8, devices, size, settings=chosen).segments()
     intervals = float(cut.interval_s) * np.geomspace(0.5, 2.0, 201)
     of_each = total_s(
-        expected_duration_s(
-            1.0, 1e8, devices, size, settings=replace(chosen, checkpoint_interval_s=intervals)
-        )
+        runs(1.0, 1e8, devices, size, settings=replace(chosen, checkpoint_interval_s=intervals)).expected_s()
     )
-    best = total_s(expected_duration_s(1.0, 1e8, devices, size, settings=chosen))
+    best = total_s(runs(1.0, 1e8, devices, size, settings=chosen).expected_s())
     assert float(best) <= of_each.min() * (1.0 + 1e-5)
     assert of_each[0] > float(best)
 
@@ -148,8 +145,8 @@ def test_the_interval_is_youngs_where_checkpoints_are_short() -> None:
 
 def test_asynchronous_checkpoints_stop_less_and_lose_more() -> None:
     chosen = replace(FREQUENT, checkpoint_interval_s=600.0)
-    stopped = expected_duration_s(*RUN, settings=chosen)
-    behind = expected_duration_s(*RUN, settings=replace(chosen, asynchronous=True))
+    stopped = runs(*RUN, settings=chosen).expected_s()
+    behind = runs(*RUN, settings=replace(chosen, asynchronous=True)).expected_s()
     assert float(behind["checkpoints"]) < 0.5 * float(stopped["checkpoints"])
     assert float(behind["lost_work"]) > float(stopped["lost_work"])
 
@@ -157,16 +154,16 @@ def test_asynchronous_checkpoints_stop_less_and_lose_more() -> None:
 def test_llama_3_ran_more_than_nine_tenths_of_its_time() -> None:
     # 54 days on 16,384 devices with the failures that were counted there: "higher than 90 %".
     chosen = replace(USUAL, mtbf_device_s=published_mtbf_s()[0])
-    terms = expected_duration_s(13.0, 54 * 86_400 / 13.0, 16_384.0, 405e9 * 14.0, settings=chosen)
-    assert 0.90 < float(goodput(terms)) < 0.96
+    terms = runs(13.0, 54 * 86_400 / 13.0, 16_384.0, 405e9 * 14.0, settings=chosen).expected_s()
+    assert 0.90 < float(terms["steps"] / total_s(terms)) < 0.96
 
 
 def test_bloom_lost_and_wrote_what_its_chronicles_say() -> None:
     # A checkpoint of 40 s every 3 h: 0.37 % of the time; 1.5 h lost with each failure. 48 hosts of 8 devices.
     chosen = replace(USUAL, mtbf_device_s=published_mtbf_s()[2], checkpoint_interval_s=3.0 * 3600.0)
     run = (107.0, 90 * 86_400 / 107.0, 384.0, 2.3e12)
-    terms = expected_duration_s(*run, settings=chosen)
-    failures = expected_failures(segments_of(*run, settings=chosen))
+    terms = runs(*run, settings=chosen).expected_s()
+    failures = expected_failures(runs(*run, settings=chosen).segments())
     assert float(terms["checkpoints"] / total_s(terms)) == pytest.approx(0.0037, rel=0.05)
     assert float(terms["lost_work"] / failures) == pytest.approx(1.5 * 3600.0, rel=0.05)
     assert 10.0 < float(failures) < 30.0
@@ -176,23 +173,25 @@ def test_bloom_lost_and_wrote_what_its_chronicles_say() -> None:
 def test_the_probability_of_a_deadline_is_that_of_the_simulation(deadline_s: float) -> None:
     uncertain = replace(FREQUENT, mtbf_device_s=USUAL.mtbf_device_s, mtbf_spread=0.6, step_spread=0.2)
     simulated = simulated_s([work(low_s=0.8, high_s=1.4, settings=uncertain)], draws=20_000)
-    found = probability_within(deadline_s, RUN[0], 0.8, 1.4, *RUN[1:], settings=uncertain)
+    found = work(low_s=0.8, high_s=1.4, settings=uncertain).probability_within(deadline_s)
     assert float(found) == pytest.approx(float((simulated <= deadline_s).mean()), abs=0.03)
 
 
 @pytest.mark.filterwarnings("error")
 def test_a_candidate_that_cannot_run_is_none_of_the_others() -> None:
     steps_s = np.array([1.0, np.nan, np.inf])
-    totals = total_s(expected_duration_s(steps_s, 1000.0, 8.0, 1e9))
+    totals = total_s(runs(steps_s, 1000.0, 8.0, 1e9).expected_s())
     assert np.isfinite(totals).tolist() == [True, False, False]
-    found = probability_within(2000.0, steps_s, 0.8 * steps_s, 1.2 * steps_s, 1000.0, 8.0, 1e9)
+    found = runs(steps_s, 1000.0, 8.0, 1e9, low_s=0.8 * steps_s, high_s=1.2 * steps_s).probability_within(
+        2000.0
+    )
     assert found[0] > 0.9
     assert found[1:].tolist() == [0.0, 0.0]
 
 
 def test_probabilities_of_many_runs_are_arrays() -> None:
     steps_s = np.linspace(0.5, 2.0, 1000)
-    found = probability_within(30_000.0, steps_s, 0.8 * steps_s, 1.3 * steps_s, *RUN[1:])
+    found = runs(steps_s, *RUN[1:], low_s=0.8 * steps_s, high_s=1.3 * steps_s).probability_within(30_000.0)
     assert found.shape == (1000,)
     # Whole checkpoints leave steps of rounding.
     assert np.all(np.diff(found) <= 1e-3)

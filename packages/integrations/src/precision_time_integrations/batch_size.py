@@ -251,7 +251,7 @@ def accelerate_batch_size(
     memory = required_module(
         "accelerate.utils.memory",
         package="accelerate",
-        extra="precision-time-integrations[integrations]",
+        extra="precision-time-integrations[all]",
         purpose="find a batch size with it",
     )
     predicted = max(predicted_batch_size(request, most=most), 1)
@@ -263,4 +263,4 @@ def memory_text(request: Request | Mapping[str, Any], batch_size: int) -> str:
     """What a batch is predicted to need, and what the device has."""
     job = _without_batch(request).with_(batch_size=batch_size).resolve()
     needed = sum(memory_of_job(job).values())
-    return f"batch {batch_size}: {format_bytes(needed)} of {format_bytes(job.cluster.device.memory_bytes)}"
+    return f"batch {batch_size}: {format_bytes(needed)} of {format_bytes(job.cluster.device.usable_bytes)}"

@@ -1,4 +1,4 @@
-"""What tasks of SkyPilot and dstack have in common: hosts that are rented, and a command that they run."""
+"""Hosts that a task rents, and the command that they run, as an estimate."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a job file of another program asks for, and how long and for what money it runs.
 
-SkyPilot and dstack tasks, Slurm scripts and Kubernetes manifests are read by one module each; all of them end
+SkyPilot tasks, Slurm scripts and Kubernetes manifests are read by one module each; all of them end
 here, with the fields of a request that they found.
 """
 

@@ -22,7 +22,7 @@ def estimate_file(path: Path, *, given: Mapping[str, Any] | None = None) -> list
     """The jobs of a file, estimated.
 
     Args:
-        path: A SkyPilot or dstack task, a Slurm script, Kubernetes manifests.
+        path: A SkyPilot task, a Slurm script, Kubernetes manifests.
         given: Fields of `Request` and `RunOptions` that the user typed, in the place of those of the file.
 
     Raises:
@@ -44,20 +44,19 @@ def estimate_documents(
     Raises:
         ConfigError: If they are of no program known here.
     """
-    from . import dstack, skypilot
+    from . import skypilot
 
     if any(isinstance(each, Mapping) and "apiVersion" in each for each in documents):
         from .kubernetes.estimates import estimate
 
         return estimate(documents, given=given)
-    if any(dstack.is_task(each) for each in documents):
-        return dstack.estimate(documents, folder=path.parent, given=given)
     if any(skypilot.is_task(each) for each in documents):
         return skypilot.estimate(documents, folder=path.parent, given=given)
     raise ConfigError(
         f"{path} is no job file that is known here. The rule: a SkyPilot task has `run` and `resources`, a "
-        "dstack task `type: task`, a Kubernetes manifest `apiVersion` and `kind`, a Slurm script `#!` on its "
-        "first line. To fix: give such a file, or the job itself to `precision-time predict --whole-run`."
+        "Kubernetes manifest `apiVersion` and `kind`, a Slurm script `#!` on its first line; tasks of dstack "
+        "are read no longer. To fix: give such a file, or the job itself to `precision-time predict "
+        "--whole-run`."
     )
 
 

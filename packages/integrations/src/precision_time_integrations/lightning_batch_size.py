@@ -24,7 +24,7 @@ except ImportError as error:
         error,
         name="lightning",
         package="lightning",
-        extra="precision-time-integrations[integrations]",
+        extra="precision-time-integrations[all]",
         purpose="find a batch size",
     ) from error
 

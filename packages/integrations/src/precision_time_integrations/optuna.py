@@ -19,15 +19,7 @@ from .batch_size import MOST, predicted_batch_size
 from .estimate import JobEstimate
 from .online.eta import Eta
 from .online.monitor import RunMonitor
-from .trials import (
-    RISK,
-    TrialPredictions,
-    best_possible,
-    checked_deadline_s,
-    expected_remaining_s,
-    least_remaining_s,
-    risk_of_check,
-)
+from .trials import RISK, TrialLimits, TrialPredictions, behind, least_remaining_s
 
 try:
     import optuna
@@ -286,14 +278,12 @@ class DeadlinePruner(BasePruner):  # type: ignore[misc]
             ConfigError: If there is no limit, or a number is out of its range.
         """
         counts = {"total_steps": total_steps, "steps_per_report": steps_per_report}
-        deadline_s = checked_deadline_s(deadline, trial_limit_s, counts=counts, risk=risk)
+        self._limits = TrialLimits(deadline, trial_limit_s, counts=counts, risk=risk, clock=clock)
         self.reasons: dict[int, str] = {}
         """Why trials were pruned, by their number."""
         self._wrapped, self._predictions = wrapped, predictions
         self._total, self._each = total_steps, steps_per_report
-        self._limit_s, self._risk, self._beat_best = trial_limit_s, risk, beat_best
-        self._clock = clock
-        self._end_s = None if deadline_s is None else clock() + deadline_s
+        self._beat_best, self._clock = beat_best, clock
         self._trials: dict[int, tuple[RunMonitor, float]] = {}
         self._checks: dict[int, int] = {}
 
@@ -308,18 +298,21 @@ class DeadlinePruner(BasePruner):  # type: ignore[misc]
 
     def _reason(self, study: optuna.study.Study, trial: FrozenTrial) -> str:
         eta, began_s = self._eta(trial)
-        now = self._clock()
-        ends = [] if self._end_s is None else [self._end_s - now]
-        ends += [] if self._limit_s is None else [self._limit_s - (now - began_s)]
-        left_s = min(ends)
-        if left_s <= 0.0:
-            return "The time is over."
+        left_s = self._limits.left_s(self._clock() - began_s)
         self._checks[trial.number] = check = self._checks.get(trial.number, 0) + 1
-        risk = risk_of_check(self._risk, check)
-        least_s = None if eta is None else least_remaining_s(eta, risk=risk)
-        if least_s is not None and least_s > left_s:
-            return f"It needs {least_s:.3g} s more at least, and {left_s:.3g} s are left."
-        return self._behind(study, trial, eta, left_s) if self._beat_best else ""
+        reason = self._limits.broken(eta, left_s, check)
+        if reason or not self._beat_best:
+            return reason
+        try:
+            best = study.best_value
+        except ValueError:  # no trial has ended yet
+            return ""
+        sign = -1.0 if study.direction is optuna.study.StudyDirection.MAXIMIZE else 1.0
+        steps = sorted(trial.intermediate_values)
+        values = [sign * trial.intermediate_values[step] for step in steps]
+        return behind(
+            sign * best, steps, values, eta=eta, left_s=left_s, last_step=self._total - 1, sign=sign
+        )
 
     def _eta(self, trial: FrozenTrial) -> tuple[Eta | Mapping[str, Any] | None, float]:
         """What is known of the remaining time, and since when the trial runs [s of the clock]."""
@@ -349,28 +342,3 @@ class DeadlinePruner(BasePruner):  # type: ignore[misc]
         if done > monitor.step_count:
             monitor.step(done)
         return monitor.eta(), began_s
-
-    def _behind(
-        self,
-        study: optuna.study.Study,
-        trial: FrozenTrial,
-        eta: Eta | Mapping[str, Any] | None,
-        left_s: float,
-    ) -> str:
-        """Why the trial cannot beat the best; empty where it may."""
-        if trial.last_step is None:
-            return ""
-        try:
-            best = study.best_value
-        except ValueError:  # no trial has ended yet
-            return ""
-        sign = -1.0 if study.direction is optuna.study.StudyDirection.MAXIMIZE else 1.0
-        steps = sorted(trial.intermediate_values)
-        values = [sign * trial.intermediate_values[step] for step in steps]
-        remaining_s = 0.0 if eta is None else expected_remaining_s(eta) or 0.0
-        share = min(left_s / remaining_s, 1.0) if remaining_s > 0.0 else 1.0
-        last = trial.last_step + share * max(self._total - 1 - trial.last_step, 0)
-        possible = best_possible(steps, values, last)
-        if possible is None or possible < sign * best:
-            return ""
-        return f"By step {last:.0f} it may reach {sign * possible:.4g}, and the best has {best:.4g}."

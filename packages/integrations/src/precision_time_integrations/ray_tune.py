@@ -14,16 +14,7 @@ from precision_time.ray_executor import import_ray
 
 from .online.eta import Eta
 from .online.monitor import RunMonitor
-from .trials import (
-    ETA_KEYS,
-    RISK,
-    TrialPredictions,
-    best_possible,
-    checked_deadline_s,
-    expected_remaining_s,
-    least_remaining_s,
-    risk_of_check,
-)
+from .trials import ETA_KEYS, RISK, TrialLimits, TrialPredictions, behind
 
 import_ray("schedule trials with it")
 from ray.tune.experiment import Trial  # noqa: E402 - after Ray is told to send no statistics
@@ -100,14 +91,13 @@ class DeadlineScheduler(TrialScheduler):  # type: ignore[misc]
         """
         super().__init__()
         counts = {"total": total, "steps_per_report": steps_per_report}
-        deadline_s = checked_deadline_s(deadline, trial_limit_s, counts=counts, risk=risk)
+        self._limits = TrialLimits(deadline, trial_limit_s, counts=counts, risk=risk, clock=time.time)
         self.reasons: dict[str, str] = {}
         """Why trials were stopped, by their id."""
         self._wrapped = wrapped or FIFOScheduler()
-        self._end = None if deadline_s is None else time.time() + deadline_s
-        self._limit_s, self._total, self._each = trial_limit_s, total, steps_per_report
+        self._total, self._each = total, steps_per_report
         self._predictions, self._time_attr = predictions, time_attr
-        self._beat_best, self._risk = beat_best, risk
+        self._beat_best = beat_best
         self._mode = getattr(wrapped, "_mode", None)
         self._best: float | None = None
         self._trials: dict[str, _Watched] = {}
@@ -185,18 +175,14 @@ class DeadlineScheduler(TrialScheduler):  # type: ignore[misc]
         """Restore the other scheduler."""
         self._wrapped.restore(checkpoint_path)
 
-    def _left_s(self, elapsed_s: float) -> float:
-        ends = [] if self._end is None else [self._end - time.time()]
-        return min([*ends, *([] if self._limit_s is None else [self._limit_s - elapsed_s])])
-
     def _before_start(self, trial: Trial) -> str:
         """Why a trial is not worth its start; empty where it is."""
-        left_s = self._left_s(0.0)
+        left_s = self._limits.left_s(0.0)
         if left_s <= 0.0:
             return "The time is over."
         if self._predictions is None:
             return ""
-        least_s = self._predictions.time_s(trial.config, self._risk)
+        least_s = self._predictions.time_s(trial.config, self._limits.risk)
         if least_s is None or least_s <= left_s:
             return ""
         return f"It is predicted to need {least_s:.3g} s at least, and {left_s:.3g} s are left."
@@ -206,7 +192,7 @@ class DeadlineScheduler(TrialScheduler):  # type: ignore[misc]
         elapsed_s, progress = float(result.get(_ELAPSED, 0.0)), float(result.get(self._time_attr, 0))
         if progress >= self._total:
             return ""
-        left_s = self._left_s(elapsed_s)
+        left_s = self._limits.left_s(elapsed_s)
         if left_s <= 0.0:
             return "The time is over."
         watched = self._watched(trial)
@@ -218,22 +204,13 @@ class DeadlineScheduler(TrialScheduler):  # type: ignore[misc]
             watched.values.append(value)
         eta: Eta | Mapping[str, Any] = result if ETA_KEYS[0] in result else watched.monitor.eta()
         watched.checks += 1
-        least_s = least_remaining_s(eta, risk=risk_of_check(self._risk, watched.checks))
-        if least_s is not None and least_s > left_s:
-            return f"It needs {least_s:.3g} s more at least, and {left_s:.3g} s are left."
-        return self._behind(watched, eta, left_s, progress) if self._beat_best else ""
-
-    def _behind(self, watched: _Watched, eta: Eta | Mapping[str, Any], left_s: float, progress: float) -> str:
-        if self._best is None:
-            return ""
-        remaining_s = expected_remaining_s(eta) or 0.0
-        share = min(left_s / remaining_s, 1.0) if remaining_s > 0.0 else 1.0
-        last = progress + share * (self._total - progress)
-        possible = best_possible(watched.steps, watched.values, last)
-        if possible is None or possible < self._best:
-            return ""
-        sign = self._sign
-        return f"By {last:.0f} it may reach {sign * possible:.4g}, and the best has {sign * self._best:.4g}."
+        reason = self._limits.broken(eta, left_s, watched.checks)
+        if reason or not self._beat_best or self._best is None:
+            return reason
+        return behind(
+            self._best, watched.steps, watched.values,
+            eta=eta, left_s=left_s, last_step=self._total, sign=self._sign,
+        )  # fmt: skip
 
     def _watched(self, trial: Trial) -> _Watched:
         if trial.trial_id not in self._trials:

@@ -6,6 +6,7 @@ Used by `.optuna` and `.ray_tune`.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -118,35 +119,94 @@ class TrialPredictions:
         return estimate_job(source="trial", fields={}, options=self.options, given=fields)
 
 
-def checked_deadline_s(
-    deadline: datetime | float | None,
-    trial_limit_s: float | None,
+class TrialLimits:
+    """The time that all trials of a search and each of them have, and whether one of them keeps it."""
+
+    def __init__(
+        self,
+        deadline: datetime | float | None,
+        trial_limit_s: float | None,
+        *,
+        counts: Mapping[str, int],
+        risk: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Limits whose time runs from now.
+
+        Args:
+            deadline: Seconds from now, or a moment; None without one.
+            trial_limit_s: Of each trial; one of the two is needed.
+            counts: Steps and reports by their names.
+            risk: Probability that a trial which is stopped would have ended in time, over all its checks.
+            clock: Seconds that do not go back.
+
+        Raises:
+            ConfigError: If there is no limit, or a number is out of its range.
+        """
+        if deadline is None and trial_limit_s is None:
+            raise ConfigError("Neither deadline nor trial_limit_s is given. To fix: give one, or both.")
+        if min(counts.values()) < 1 or not 0.0 < risk < 1.0:
+            given = ", ".join(f"{name}={count}" for name, count in counts.items())
+            raise ConfigError(
+                f"{given}, risk={risk}: counts are at least 1, the risk lies between 0 and 1. To fix: "
+                "correct them."
+            )
+        if isinstance(deadline, datetime):
+            deadline = (deadline - datetime.now(deadline.tzinfo)).total_seconds()
+        self.risk, self._clock, self._trial_limit_s = risk, clock, trial_limit_s
+        self._end_s = math.inf if deadline is None else clock() + deadline
+
+    def left_s(self, elapsed_s: float) -> float:
+        """Seconds that a trial still has which has run for some."""
+        limit_s = math.inf if self._trial_limit_s is None else self._trial_limit_s
+        return min(self._end_s - self._clock(), limit_s - elapsed_s)
+
+    def broken(self, eta: Eta | Mapping[str, Any] | None, left_s: float, check: int) -> str:
+        """Why a trial hardly ends in the time that is left; empty where it may.
+
+        Args:
+            eta: Of the trial, or its `metrics()`; None where nothing is known.
+            left_s: Seconds that it has.
+            check: Number of the check of this trial, from 1.
+        """
+        if left_s <= 0.0:
+            return "The time is over."
+        least_s = None if eta is None else least_remaining_s(eta, risk=risk_of_check(self.risk, check))
+        if least_s is None or least_s <= left_s:
+            return ""
+        return f"It needs {least_s:.3g} s more at least, and {left_s:.3g} s are left."
+
+
+def behind(
+    best: float,
+    steps: Sequence[float],
+    values: Sequence[float],
     *,
-    counts: Mapping[str, int],
-    risk: float,
-) -> float | None:
-    """Seconds from now until a deadline, with the numbers that go with it checked.
+    eta: Eta | Mapping[str, Any] | None,
+    left_s: float,
+    last_step: float,
+    sign: float,
+) -> str:
+    """Why a trial cannot beat the best in the time that is left; empty where it may.
 
     Args:
-        deadline: Seconds from now, or a moment; None without one.
-        trial_limit_s: Of each trial; one of the two is needed.
-        counts: Steps and reports by their names.
-        risk: A probability.
-
-    Raises:
-        ConfigError: If there is no limit, or a number is out of its range.
+        best: Value to beat; lower is better.
+        steps: At which the trial reported values, rising.
+        values: Lower is better.
+        eta: Of the trial, or its `metrics()`; None where nothing is known.
+        left_s: Seconds that it has.
+        last_step: Of a trial that runs to its end.
+        sign: -1 where the user's values are better the higher they are, else 1.
     """
-    if deadline is None and trial_limit_s is None:
-        raise ConfigError("Neither deadline nor trial_limit_s is given. To fix: give one, or both.")
-    if min(counts.values()) < 1 or not 0.0 < risk < 1.0:
-        given = ", ".join(f"{name}={count}" for name, count in counts.items())
-        raise ConfigError(
-            f"{given}, risk={risk}: counts are at least 1, the risk lies between 0 and 1. To fix: "
-            "correct them."
-        )
-    if isinstance(deadline, datetime):
-        return (deadline - datetime.now(deadline.tzinfo)).total_seconds()
-    return deadline
+    if not steps:
+        return ""
+    remaining_s = 0.0 if eta is None else expected_remaining_s(eta) or 0.0
+    share = min(left_s / remaining_s, 1.0) if remaining_s > 0.0 else 1.0
+    last = steps[-1] + share * max(last_step - steps[-1], 0.0)
+    possible = best_possible(steps, values, last)
+    if possible is None or possible < best:
+        return ""
+    return f"By step {last:.0f} it may reach {sign * possible:.4g}, and the best has {sign * best:.4g}."
 
 
 def least_remaining_s(eta: Eta | Mapping[str, Any], *, risk: float = RISK) -> float | None:

@@ -86,7 +86,7 @@ def test_what_a_launcher_is_started_with_is_read_back(launcher: str) -> None:
             "batch_size": 1,
             "num_microbatches": 8,
         },
-        {"model": "llama3-8b", "zero_stage": 3, "batch_size": 2, "checkpointing": "full"},
+        {"model": "llama3-8b", "zero_stage": 3, "batch_size": 2, "recompute": "full"},
         {"model": "bert-large", "zero_stage": 0, "batch_size": 8},
     ]
     compared = 0
@@ -96,7 +96,7 @@ def test_what_a_launcher_is_started_with_is_read_back(launcher: str) -> None:
             config = launch_config(request, launcher=launcher)
         except PrecisionTimeError:
             continue
-        if launcher == "deepspeed" and "checkpointing" in job:
+        if launcher == "deepspeed" and "recompute" in job:
             continue  # said by the model, not by the file
         started = next((line for line in config.text.splitlines() if "Start: " in line), "")
         text = started.partition("Start: ")[2].strip('",') or config.text

@@ -258,7 +258,7 @@ FAIRSEQ_JSON = (
 LOGS: dict[str, tuple[str, Log]] = {
     "torchtitan": ("torchtitan", Log(TORCHTITAN, 5, 61.240, 61.232, 10, 5,
         {"batch_size": 2, "seq_len": 4096, "model": "llama3-8b", "device": "H100-SXM5-80GB",
-         "checkpointing": "selective"})),
+         "recompute": "selective"})),
     "torchtitan-experts": ("torchtitan", Log(TORCHTITAN_EXPERTS, 10, 0.262, 0.062, 10, 10,
         {"gpus": 4, "zero_stage": 3, "tp": 2, "ep": 2, "batch_size": 8, "global_batch_size": 16, "seq_len": 2048})),
     "megatron": ("megatron", Log(MEGATRON, 3, 5.8299, 5.3616, 100, 73)),

@@ -39,6 +39,43 @@ def test_every_format_is_recognized_and_its_figures_are_read(name: str, tmp_path
         assert log.fastest_s * 0.999 <= interval.step_time_s <= log.slowest_s * 1.001
 
 
+LLAMA = "".join(
+    f"Config param {name}: {value}\n"
+    for name, value in {
+        "dtype": "bfloat16", "quantization": "fp8", "model_name": "default", "num_experts": 1,
+        "base_emb_dim": 4096, "base_num_decoder_layers": 32, "base_num_query_heads": 32,
+        "base_num_kv_heads": 8, "base_mlp_dim": 14336, "vocab_size": 128256,
+    }.items()
+)  # fmt: skip
+NANO = "Overriding: dtype = 'bfloat16'\nOverriding: batch_size = 12\n"
+FAIR = "Namespace(distributed_world_size=8, fp16=True, max_update=5000)\n| max sentences per GPU = 64\n"
+GPU = "GPU 0: Tesla V100-SXM2-32GB\nsamples_per_gpu=2,\nsamples_per_gpu=4\n"
+ZERO = "[INFO] [config.py:1:print]   bfloat16_enabled ............. True\n"
+TITAN = "with torch.compile\nFloat8 training active\nApplied full activation checkpointing to the model\n"
+TREE = 'Running with args: {\n "parallelism": {"tensor_parallel_degree": 2}\n}\n'
+
+
+@pytest.mark.parametrize(
+    ("head", "name", "fields"),
+    [
+        (LLAMA, "maxtext", {"model": "llama3-8b", "precision": "fp8-mixed", "framework": "jax"}),
+        (NANO, "nanogpt", {"batch_size": 12, "precision": "bf16-mixed"}),
+        (FAIR, "fairseq", {"batch_size": 64, "precision": "fp16-mixed"}),
+        (GPU, "openmmlab", {"batch_size": 2, "device": "V100-SXM2-32GB"}),
+        ("IMS_PER_BATCH: 16\n", "detectron2", {"global_batch_size": 16}),
+        (ZERO, "deepspeed", {"precision": "bf16-mixed"}),
+        (" precision: 16-mixed\n devices: 8\n num_nodes: 2\n", "nemo", {"gpus": 16, "nodes": 2}),
+        (TITAN, "torchtitan", {"compiler": "inductor", "precision": "fp8-mixed"}),
+        (TREE, "torchtitan", {"tp": 2}),
+    ],
+)
+def test_what_heads_say_of_the_job(head: str, name: str, fields: dict[str, object], tmp_path: Path) -> None:
+    [run] = read_text(tmp_path, head + LOGS[name][1].text)
+    assert {key: run.fields.get(key) for key in fields} == fields
+    [bare] = read_text(tmp_path, LOGS[name][1].text)
+    assert bare.fields != run.fields
+
+
 def test_every_format_has_an_excerpt() -> None:
     assert {form.name for form in FORMATS} == {form for form, _ in LOGS.values()}
 

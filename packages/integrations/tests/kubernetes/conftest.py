@@ -22,19 +22,29 @@ ASSETS = "KUBEBUILDER_ASSETS"
 """Folder with etcd and kube-apiserver."""
 
 
+def openssl(*words: Any) -> None:
+    """Run openssl, which has nothing to say."""
+    subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True)
+
+
+def make_pair(folder: Path, name: str = "tls") -> tuple[Path, Path]:
+    """A certificate of localhost, which is its own authority, and its key: as the guide makes them."""
+    certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
+    openssl(
+        "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
+        "-subj", "/CN=precision-time", "-addext", "subjectAltName=DNS:localhost",
+        "-keyout", key, "-out", certificate,
+    )  # fmt: skip
+    return certificate, key
+
+
 class Served:
     """A `precision-time serve` of its own, with a certificate for localhost."""
 
     def __init__(self, folder: Path) -> None:
-        from precision_time_integrations.kubernetes.certificates import make_pair
-
         self.folder = folder
-        self.pair = make_pair(["localhost"], days=1)
-        self.certificate, self.key = folder / "tls.crt", folder / "tls.key"
-        self.authority = folder / "ca.crt"
-        self.certificate.write_bytes(self.pair.chain)
-        self.key.write_bytes(self.pair.key)
-        self.authority.write_bytes(self.pair.authority)
+        self.certificate, self.key = make_pair(folder)
+        self.authority = self.certificate
         environment = {**os.environ, "PRECISION_TIME_HOME": str(folder / "home")}
         with (folder / "log").open("wb") as log:
             self._process = subprocess.Popen(
@@ -109,15 +119,11 @@ class ApiServer:
     """etcd and kube-apiserver on free ports of the loopback, with an administrator's token."""
 
     def __init__(self, folder: Path, programs: Path, stack: ExitStack) -> None:
-        from precision_time_integrations.kubernetes.certificates import make_pair
         from precision_time_server.cli.serve import _free_port
 
-        pair = make_pair(["localhost"], days=1)
         self._folder, self._programs, self._stack = folder, programs, stack
-        self._authority = folder / "ca.crt"
-        for name, content in (("ca.crt", pair.authority), ("tls.crt", pair.chain), ("tls.key", pair.key)):
-            (folder / name).write_bytes(content)
-        (folder / "accounts.key").write_bytes(_account_key())
+        self._authority, _ = make_pair(folder)
+        openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", folder / "accounts.key")
         (folder / "tokens.csv").write_text('secret,admin,admin,"system:masters"\n', encoding="utf-8")
         client, peer, self.port = (_free_port("127.0.0.1") for _ in range(3))
         self._start(
@@ -176,18 +182,6 @@ class ApiServer:
         status, found = self.call("POST", path, body)
         assert status == 201, found
         return found
-
-
-def _account_key() -> bytes:
-    """A key for service accounts, in the format that an API server reads."""
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    return ec.generate_private_key(ec.SECP256R1()).private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.TraditionalOpenSSL,
-        serialization.NoEncryption(),
-    )
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 import shutil
@@ -15,7 +16,7 @@ import yaml
 
 from precision_time_integrations.kubernetes import annotate, estimate, write_documents
 
-from .conftest import ApiServer, Served, wait_for
+from .conftest import ApiServer, Served, make_pair, wait_for
 from .shapes import published
 from .test_manifests import DEADLINES, DOCUMENTS
 
@@ -33,11 +34,12 @@ def job(name: str = "resnet50", **spec: Any) -> dict[str, Any]:
     return dict(found)
 
 
-def webhook(url: str, bundle: str, name: str = "precision-time") -> dict[str, Any]:
+def webhook(url: str, authority: Path, name: str = "precision-time") -> dict[str, Any]:
     """That of the base, whose client is a URL, since here is no network of services."""
     text = (ROOT / "packages/server/deploy/kubernetes/base/webhook.yaml").read_text(encoding="utf-8")
     found = dict(yaml.safe_load(text))
     found["metadata"]["name"] = name
+    bundle = base64.b64encode(authority.read_bytes()).decode()
     found["webhooks"][0]["clientConfig"] = {"url": f"{url}/v1/kubernetes/admission", "caBundle": bundle}
     return found
 
@@ -48,7 +50,7 @@ def namespace(api_server: ApiServer, served: Served) -> str:
     labels = {"precision-time.dev/webhook": "enabled"}
     api_server.create("/api/v1/namespaces", {"metadata": {"name": "research", "labels": labels}})
     configurations = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
-    api_server.create(configurations, webhook(served.url, served.pair.ca_bundle))
+    api_server.create(configurations, webhook(served.url, served.authority))
 
     def is_asked() -> bool:
         trial = api_server.call("POST", f"{JOBS.format('research')}?dryRun=All", job("trial"))[1]
@@ -155,13 +157,13 @@ def test_a_service_that_is_away_holds_up_nobody(api_server: ApiServer, namespace
 
 
 def test_an_authority_that_is_not_ours_is_not_trusted(
-    api_server: ApiServer, served: Served, namespace: str
+    api_server: ApiServer, served: Served, namespace: str, tmp_path: Path
 ) -> None:
-    from precision_time_integrations.kubernetes.certificates import make_pair
-
     labels = {"precision-time.dev/webhook": "distrust"}
     api_server.create("/api/v1/namespaces", {"metadata": {"name": "distrust", "labels": labels}})
-    other = webhook(served.url, make_pair(["localhost"], days=1).ca_bundle, name="distrust")
+    other = webhook(
+        served.url, base64.b64encode(make_pair(tmp_path)[0].read_bytes()).decode(), name="distrust"
+    )
     other["webhooks"][0] |= {"namespaceSelector": {"matchLabels": labels}, "failurePolicy": "Fail"}
     api_server.create("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", other)
 

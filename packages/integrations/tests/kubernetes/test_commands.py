@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -79,24 +78,6 @@ def test_errors_say_how_to_fix_them(
     code, out, err = run(capsys, *words)
     assert (code, out) == (2, "")
     assert "To fix" in err
-
-
-def test_certificates_are_of_the_service_and_keys_of_the_owner(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    from cryptography import x509
-
-    code, out, err = run(capsys, "certificate", "--out", tmp_path / "certs", "--namespace", "ml", "--json")
-    assert (code, err) == (0, "")
-    found = json.loads(out)
-    assert stat.S_IMODE((tmp_path / "certs" / "tls.key").stat().st_mode) == 0o600
-    server, authority = x509.load_pem_x509_certificates((tmp_path / "certs" / "tls.crt").read_bytes())
-    server.verify_directly_issued_by(authority)
-    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert "precision-time.ml.svc" in names.get_values_for_type(x509.DNSName)
-    import base64
-
-    assert base64.b64decode(found["ca_bundle"]) == (tmp_path / "certs" / "ca.crt").read_bytes()
 
 
 def test_manifests_are_read_without_libraries_of_kubernetes() -> None:

@@ -327,7 +327,8 @@ def test_files_of_config_maps_are_read() -> None:
     }  # fmt: skip
     [found] = estimate([settings, job])
     assert found.fields.items() >= {
-        "model": "bert-large", "batch_size": 4, "zero_stage": 2, "precision": "bf16-mixed", "steps": 100, "gpus": 8,
+        "model": "bert-large", "batch_size": 4, "zero_stage": 2, "precision": "bf16-mixed",
+        "steps": 100, "gpus": 8,
     }.items()  # fmt: skip
     [without] = estimate([job])
     assert "zero_stage" not in without.fields

@@ -16,8 +16,8 @@ from precision_time.precision.support import check_support, natural_precision, s
 from precision_time.predict.api import predict_time
 from precision_time_integrations.measure.describe import add_device
 from precision_time_integrations.measure.processor import ProcessorFigures, available_bytes, cpu_quota
-from precision_time_integrations.measure.result import read_results_csv
-from precision_time_integrations.measure.store import CampaignStore
+from precision_time_papers.campaign.result import read_results_csv
+from precision_time_papers.campaign.store import CampaignStore
 from precision_time_papers.predictddl.trainer import read_runs, rows_by_type, trainable
 
 STORED = Path(__file__).resolve().parents[3] / "papers" / "studies" / "campaigns" / "own-ray-cpu.csv"

@@ -107,5 +107,5 @@ def test_sharding_is_that_of_the_plugins(accelerate: Any) -> None:
         found.append(Found())
         _read_sharding(found[-1], state)
     assert found[0].fields["zero_stage"] == 2
-    assert found[1].fields == {"zero_stage": 3, "offload": "parameters", "checkpointing": "full"}
+    assert found[1].fields == {"zero_stage": 3, "offload": "parameters", "recompute": "full"}
     assert found[2].fields == {"zero_stage": 0}

@@ -93,8 +93,9 @@ def test_resumed_run_counts_from_where_it_goes_on() -> None:
 def watched(clock: Clock, ratio: float, **start: Any) -> RunMonitor:
     monitor = RunMonitor(total_steps=1_000, clock=clock, on_warning=lambda _: None, pauses={}, **start)
     monitor.begin()
+    predicted_s = predict_time(**JOB).step_time_s
     for _ in range(300):
-        clock.now_s += ratio * predict_time(**JOB).step_time_s
+        clock.now_s += ratio * predicted_s
         monitor.step()
     return monitor
 

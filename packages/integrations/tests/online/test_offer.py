@@ -50,7 +50,7 @@ def test_rows_are_the_jobs_that_ran(tmp_path: Path) -> None:
     offer.add_run(run(0.31, **RESNET, batch_size=64, gpus=8), store=store)
     offer.add_run(
         run(0.4, model="llama3.1-8b", device="8xH100", precision="fp8-mixed", batch_size=1, seq_len=4096,
-            zero_stage=3, checkpointing="full", steps=1000, coverage=0.5), store=store)  # fmt: skip
+            zero_stage=3, recompute="full", steps=1000, coverage=0.5), store=store)  # fmt: skip
     mine = {"device": "CPU-of-bob", "precision": "fp32", "custom": CPU}
     offer.add_run(run(0.004, model=own_graph(), batch_size=32, **mine), store=store)
     offer.add_run(run(0.005, model=own_graph(512.0), batch_size=32, **mine), store=store)

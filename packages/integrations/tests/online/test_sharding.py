@@ -23,8 +23,8 @@ def test_deepspeed_says_stage_offload_and_precision() -> None:
 
 def test_strategies_of_fsdp_are_stages() -> None:
     assert fsdp_fields("full_shard", devices=8, nodes=1) == {"zero_stage": 3}
-    hybrid = fsdp_fields("HYBRID_SHARD", devices=16, nodes=2, offload=True, checkpointing=True)
-    assert hybrid == {"zero_stage": 3, "dp_shard": 8, "offload": "parameters", "checkpointing": "full"}
+    hybrid = fsdp_fields("HYBRID_SHARD", devices=16, nodes=2, offload=True, recompute=True)
+    assert hybrid == {"zero_stage": 3, "dp_shard": 8, "offload": "parameters", "recompute": "full"}
     with pytest.raises(KeyError):
         fsdp_fields("half_shard", devices=8, nodes=1)
 

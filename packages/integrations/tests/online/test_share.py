@@ -34,7 +34,7 @@ def test_the_same_jobs_without_names(tmp_path: Path) -> None:
     for record in (
         run(0.1, **RESNET, batch_size=64, gpus=16, network="400g-ib", optimizer="lamb"),
         run(0.2, model="meta-llama/Llama-3.1-8B", device="8xH100", precision="bf16-mixed", batch_size=1,
-            seq_len=4096, zero_stage=3, adapter="lora", lora_rank=16, lora_targets="q,v", checkpointing="full"),
+            seq_len=4096, zero_stage=3, adapter="lora", lora_rank=16, lora_targets="q,v", recompute="full"),
         run(0.3, model="bert-large-uncased", device="V100-SXM2-32GB", precision="fp16-mixed", batch_size=8,
             task=f"{SECRET}-squad", dataset=SECRET),
         run(0.4, model=own_graph(), batch_size=32, **mine),

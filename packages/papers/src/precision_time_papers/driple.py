@@ -216,4 +216,9 @@ def _forward(network: Any, graphs: StaticGraphs, architecture: Ints, x: NDArray[
 
 
 def _torch() -> Any:
-    return required_module("torch", package="torch", extra="torch", purpose="train the Driple-like network")
+    return required_module(
+        "torch",
+        package="torch",
+        extra="precision-time-papers[torch]",
+        purpose="train the Driple-like network",
+    )

@@ -113,7 +113,7 @@ def _within(variant: str) -> Callable[[PredictorOptions], PredictDDLWithin]:
     return lambda o: PredictDDLWithin(variant=variant, settings=replace(settings, seed=o.seed))
 
 
-_SKLEARN = ("sklearn", "precision-time-papers[learners]")
+_SKLEARN = ("sklearn", "precision-time-papers")
 
 _BUILT_IN: Mapping[str, PredictorEntry] = {
     item.name: item
@@ -130,7 +130,7 @@ _BUILT_IN: Mapping[str, PredictorEntry] = {
             _BLIND,
             Needs.EMBEDDING,
             "sklearn",
-            "precision-time-papers[learners]",
+            "precision-time-papers",
         ),
         PredictorEntry("predictddl-size", _predictddl(SIZE), _BLIND, Needs.EMBEDDING, *_SKLEARN),
         PredictorEntry(
@@ -139,7 +139,7 @@ _BUILT_IN: Mapping[str, PredictorEntry] = {
             _AWARE,
             Needs.BOTH,
             "sklearn",
-            "precision-time-papers[learners]",
+            "precision-time-papers",
         ),
         PredictorEntry("three-sums", _predictddl(SUMS), _BLIND, Needs.SUMS, *_SKLEARN),
         PredictorEntry(
@@ -157,7 +157,7 @@ _BUILT_IN: Mapping[str, PredictorEntry] = {
             _BLIND,
             Needs.GRAPH,
             "torch",
-            "torch",
+            "precision-time-papers[torch]",
         ),
         PredictorEntry(
             "daydream", lambda o: DaydreamWhatIf(trees=o.trees, seed=o.seed), _AWARE, Needs.PRICING
@@ -176,7 +176,7 @@ _BUILT_IN: Mapping[str, PredictorEntry] = {
             _RUNS,
             Needs.RUNS,
             "sklearn",
-            "precision-time-papers[learners]",
+            "precision-time-papers",
         ),
     )
 }

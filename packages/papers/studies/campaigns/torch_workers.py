@@ -20,9 +20,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from precision_time_integrations.measure.result import failed_result, measured_result
-from precision_time_integrations.measure.store import CampaignStore
 from precision_time_papers.campaign.campaign import load_campaign
+from precision_time_papers.campaign.result import failed_result, measured_result
+from precision_time_papers.campaign.store import CampaignStore
 from precision_time_papers.campaign.worker import (
     NotBuiltError,
     WorkerContext,

@@ -41,6 +41,7 @@ from precision_time_papers.predictddl.regressors import Floats
 from precision_time_papers.predictddl.trainer import WHOLE_EMBEDDING
 
 from . import REFERENCE
+from .claims import NO_FIGURE, Claim, PaperSection
 
 SETTINGS = replace(QUICK, kinds=("svr",), targets=("log",), most_rows=1000)
 """The regressor that wins nearly always; its settings are chosen inside each training part."""
@@ -422,9 +423,19 @@ def _ghn_section(study: Mapping[str, Any], how: str) -> Section:
         if inside
         else "hypernetworks differ by more than the spreads of the seeds"
     )
-    return Section(
+    return PaperSection(
         key="embedding-ghn",
         title="One hypernetwork for all data types",
+        claims=(
+            Claim(
+                claim="a hypernetwork for each dataset",
+                paper="-",
+                ours=f"{len(others)} others move the mean by at most "
+                f"{max(abs(item['mean'] - trained['mean']) for item in others.values()):.1f} points",
+                rows=trained["n"],
+                verdict="one serves all" if inside else "they differ",
+            ),
+        ),
         headline=f"The paper trains one per dataset. predictddl-size on the torchvision rows: {verdict}.",
         tables=(
             Table(
@@ -453,8 +464,20 @@ def _reuse_section(study: Mapping[str, Any], how: str) -> Section:
     ]
     own = " | ".join(f"{name}, own type" for name in _COLUMNS.split(" | "))
     other = " | ".join(f"{name}, substitute" for name in _COLUMNS.split(" | "))
-    return Section(
+    claims = tuple(
+        Claim(
+            claim=f"a predictor of another type serves: {found['by']} for {name}",
+            paper="-",
+            ours=f"median {found['predictddl-size']['other']['median']:.0f} % in the place of "
+            f"{found['predictddl-size']['own']['median']:.0f} %",
+            rows=found["predictddl-size"]["other"]["n"],
+            verdict=NO_FIGURE,
+        )
+        for name, found in study["reuse"].items()
+    )
+    return PaperSection(
         key="embedding-reuse",
+        claims=claims,
         title="A predictor of one dataset type asked for another",
         headline="; ".join(said) + ".",
         tables=(

@@ -14,6 +14,8 @@ from precision_time.io import packaged_toml
 from precision_time.render.document import Section
 from precision_time_papers.evaluation.pricing import Progress, silent
 
+from .claims import glance
+
 PAPERS = packaged_toml(__package__, "data/papers.toml")
 """Title, citation and claims of each paper; the module of the same name computes its tables."""
 
@@ -64,7 +66,7 @@ def papers_page(
         raise ConfigError(
             f"--only {unknown[0]}: there is no such paper. To fix: one or more of {', '.join(PAPERS)}."
         )
-    glance, parts = ["## At a glance\n"], []
+    at_a_glance, parts = ["## At a glance\n"], []
     for key, paper in PAPERS.items():
         if only and key not in only:
             continue
@@ -74,13 +76,11 @@ def papers_page(
         tables = import_module(f"{__package__}.{key}")
         sections: tuple[Section, ...] = tables.sections(executor=executor, seeds=seeds)
         progress(f"{key}: {time.monotonic() - began:.0f} s")
-        glance.append(f"*{paper['title']}*\n")
-        glance += [f"- {section.title}: {section.headline}" for section in sections]
-        glance.append("")
+        at_a_glance += [f"*{paper['title']}*\n", glance(sections), ""]
         parts.append(f"## {paper['title']}\n\n{paper['citation']} {paper['claims'].strip()}\n")
         parts += [_below(section.markdown(with_key=False)) for section in sections]
     front = _FRONT.format(call=FOUNDING_CALL, answer=_printed(FOUNDING_CALL))
-    return "\n".join([front, *glance, *parts])
+    return "\n".join([front, *at_a_glance, *parts])
 
 
 def _below(text: str) -> str:

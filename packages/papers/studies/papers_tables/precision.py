@@ -2,7 +2,7 @@
 
 Every predictor is fitted again, on folds that hold out configurations with their repeats and twins. To stay
 within minutes, training rows of the tables by precision are those of the scope's chips, on any number of
-devices; of the hold-out by model all rows of the corpus, with fewer trees. Devdoc 003 has the full fit.
+devices; of the hold-out by model all rows of the corpus, with fewer trees. The full fit is no better there.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from precision_time_papers.evaluation.refitted import refitted_section
 from precision_time_papers.precision_aware import SINGLE_PRECISION, PrecisionAware
 
 from . import STORED
+from .claims import NO_FIGURE, Claim, PaperSection, at_least, at_most, percent
 from .scope import BLIND, BLIND_FP32, FOLDS, OURS, SCOPE, STAGES, TREES_BY_MODEL, Study
 
 NO_RUN = "no published run, n = 0"
@@ -117,10 +118,11 @@ def by_precision(study: Study) -> Section:
         )
         for name in shown
     }
-    return Section(
+    return PaperSection(
         key="precision",
         title="Error by precision at the paper's scope",
         headline=_verdict(errors, parts, whole, means[OURS]),
+        claims=_claims(errors, parts, whole),
         tables=(
             Table(
                 title=f"{', '.join(SCOPE['chips'])}, {SCOPE['devices'][0]} to {SCOPE['devices'][1]} devices, "
@@ -140,6 +142,42 @@ def by_precision(study: Study) -> Section:
         ),
         figures=figures,
     )
+
+
+def _claims(errors: Mapping[str, Floats], parts: Mapping[str, Bools], whole: Bools) -> tuple[Claim, ...]:
+    def known(name: str, mask: Bools) -> Floats:
+        return errors[name][mask & ~np.isnan(errors[name])]
+
+    ours = known(OURS, whole)
+    blind = known(BLIND_FP32, parts["fp16-mixed"])
+    found = [
+        Claim(
+            claim="the precision-aware predictor's error over its settings",
+            paper=f"{PAPER_OURS_PERCENT} %",
+            ours=percent(ours.mean(), np.median(ours)),
+            rows=len(ours),
+            verdict=at_most(ours.mean(), PAPER_OURS_PERCENT),
+        ),
+        Claim(
+            claim="a predictor blind to the precision errs by up to",
+            paper=f"{PAPER_WORST_PERCENT} %",
+            ours=f"{blind.mean():.1f} % on fp16-mixed, fitted on fp32",
+            rows=len(blind),
+            verdict=at_least(blind.mean(), PAPER_WORST_PERCENT),
+        ),
+    ]
+    for name, paper in SCOPE["precisions"].items():
+        if paper and len(of_it := known(OURS, parts[name])):
+            found.append(
+                Claim(
+                    claim=f"its error in {name} (digest, unverified)",
+                    paper=f"{paper['aware']} %",
+                    ours=percent(of_it.mean(), np.median(of_it)),
+                    rows=len(of_it),
+                    verdict=at_most(of_it.mean(), paper["aware"]),
+                )
+            )
+    return tuple(found)
 
 
 def _verdict(
@@ -203,7 +241,7 @@ def by_network(study: Study) -> Section:
 def by_model(study: Study) -> Section:
     """Hold-out by model: networks held out together with all their rows."""
     rows: list[tuple[CellValue, ...]] = []
-    said = []
+    said, claims = [], []
     formulas = errors_percent(study.table.measured_s, study.table.measured.jobs.analytical_s)
     for name, (mask, errors, stages) in study.held_out.items():
         for scope, chosen in (("all", mask), ("the paper's", mask & study.in_scope)):
@@ -224,8 +262,18 @@ def by_model(study: Study) -> Section:
             said.append(
                 f"{name} {errors[mask].mean():.1f} % (formulas alone {alone:.1f} %; n = {int(mask.sum()):,})"
             )
-    return Section(
+            claims.append(
+                Claim(
+                    claim=f"its error on {name} held out as a group",
+                    paper="-",
+                    ours=percent(errors[mask].mean(), np.median(errors[mask])),
+                    rows=int(mask.sum()),
+                    verdict=NO_FIGURE,
+                )
+            )
+    return PaperSection(
         key="models",
+        claims=tuple(claims),
         title="Networks held out as a group",
         headline=f"Unseen with all their rows: {', '.join(said)}. The paper's figure over its settings is "
         f"{PAPER_OURS_PERCENT} %; of its hold-out by model there is none.",
@@ -254,6 +302,7 @@ def spread(study: Study) -> Section:
     """What the precision alone does to measured times, at the paper's scope and over all rows."""
     rows: list[tuple[CellValue, ...]] = []
     said: list[str] = []
+    claims: list[Claim] = []
     everything = np.ones(len(study.runs), dtype=bool)
     for title, mask in (("the paper's scope", study.in_scope), ("all rows", everything)):
         chosen = np.flatnonzero(mask)
@@ -274,10 +323,20 @@ def spread(study: Study) -> Section:
             f"fp32's time taken for fp16-mixed errs by {mixed.mean():.0f} % (median {np.median(mixed):.0f}, "
             f"at most {mixed.max():.0f}; n = {len(mixed)})"
         )
+        claims.append(
+            Claim(
+                claim=f"precision alone moves the time, measured, {title}",
+                paper=f"about {PAPER_SPREAD}x",
+                ours=f"up to {ratios.max():.1f}x (median {np.median(ratios):.2f}x)",
+                rows=len(ratios),
+                verdict=at_least(ratios.max(), PAPER_SPREAD),
+            )
+        )
     paper = (f"about {PAPER_SPREAD}", *[None] * 5, f"up to {PAPER_WORST_PERCENT}")
     rows.append(("the paper's abstract", None, *paper))
-    return Section(
+    return PaperSection(
         key="spread",
+        claims=tuple(claims),
         title="What the precision alone does",
         headline=f"Measured times, nothing predicted: {'; '.join(said)}. The abstract: about {PAPER_SPREAD}x "
         f"and up to {PAPER_WORST_PERCENT} %.",

@@ -36,6 +36,7 @@ from precision_time_papers.predictddl.fitting import choose
 from precision_time_papers.predictddl.trainer import examples_of
 from precision_time_papers.registry import Needs
 
+from .claims import NO_FIGURE, Claim, PaperSection, at_least, percent
 from .embedding import embedding_sections
 from .one_campaign import (
     BOTH,
@@ -134,13 +135,52 @@ def _protocol_section(campaign: Campaign, answers: Mapping[str, Answers]) -> Sec
     if "architecture" in answers:
         tables.append(_networks_table(campaign, answers["architecture"]))
         words.insert([*answers].index("architecture") + 1, embedding_verdict(answers["architecture"]))
-    return Section(
+    return PaperSection(
         key=f"predictddl-{campaign.key}",
         title=campaign.title,
+        claims=claims_of(campaign.title, answers),
         headline=" ".join(words),
         tables=tuple(tables),
         figures=figures,
     )
+
+
+def claims_of(title: str, answers: Mapping[str, Answers]) -> tuple[Claim, ...]:
+    """What the paper claims of a campaign's questions, beside what was found.
+
+    Args:
+        title: Of the campaign.
+        answers: Predictions by question.
+    """
+    claims = []
+    for key, found in answers.items():
+        pooled, per_job = (times_lower(found, CHOSEN, name) for name in (POOLED, PER_JOB))
+        ratios = {"one fit": pooled[0], "refitted per job": per_job[0]}
+        stated = {words: ratio for words, ratio in ratios.items() if ratio is not None}
+        if stated:
+            claims.append(
+                Claim(
+                    claim=f"average error below Ernest's: {QUESTIONS[key].title}, {title}",
+                    paper=f"up to {PAPER_LOWER_ERROR}x",
+                    ours=", ".join(f"{ratio_text(ratio, 1)}x ({words})" for words, ratio in stated.items()),
+                    rows=pooled[2] or per_job[2],
+                    verdict=at_least(max(stated.values()), PAPER_LOWER_ERROR),
+                )
+            )
+    unseen = answers.get("architecture")
+    own, sums = (_summary(unseen.errors_percent(name)) if unseen else {} for name in (CHOSEN, THREE))
+    if own and sums:
+        claims.append(
+            Claim(
+                claim=f"it serves architectures never seen: {title}",
+                paper="-",
+                ours=f"{percent(own['mean'], own['median'])}; three sums in the place of the embedding "
+                f"{percent(sums['mean'], sums['median'])}",
+                rows=int(own["n"]),
+                verdict=NO_FIGURE,
+            )
+        )
+    return tuple(claims)
 
 
 def verdict(question: str, found: Answers) -> str:
@@ -330,9 +370,19 @@ def _cost_section(campaign: Campaign) -> Section:
         "includes.",
     )
     ratio, refit = (run_s + reference) / own, reference / own
-    return Section(
+    return PaperSection(
         key="predictddl-cost",
         title="Inference time beside Ernest's",
+        claims=(
+            Claim(
+                claim="inference time below Ernest's",
+                paper=f"up to {PAPER_LOWER_TIME}x",
+                ours=f"{ratio_text(ratio, 1)}x with Ernest's sample runs, {ratio_text(refit)}x of its refit "
+                "alone",
+                rows=len(budgets),
+                verdict=at_least(ratio, PAPER_LOWER_TIME),
+            ),
+        ),
         headline=f"Answering one new job takes PredictDDL {own:.3g} s and Ernest {run_s + reference:.3g} s "
         f"with its sample runs: {_ratio_words(ratio)} (paper: up to {PAPER_LOWER_TIME}). Against Ernest's "
         f"refit and answer alone, without the runs: {_ratio_words(refit)}.",

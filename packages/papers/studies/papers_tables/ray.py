@@ -31,6 +31,7 @@ from precision_time_papers.ray_models.techniques import TECHNIQUES
 from precision_time_papers.ray_models.trust import LARGEST_ERROR
 
 from . import REFERENCE, STORED
+from .claims import Claim, PaperSection, at_most, percent
 
 Floats = NDArray[np.float64]
 
@@ -145,10 +146,13 @@ def sections(
     found = [outcome for outcome in executor(outcome_of, tasks) if outcome is not None]
     tables: list[Table] = []
     told: list[str] = []
+    claims: list[Claim] = []
     for campaign in stored:
         group = [item for item in found if item.task.campaign == campaign]
         tables += campaign_tables(campaign, group)
-        told += [verdict(f"Own campaign {campaign.name}", [item.mean for item in group]), *comparisons(group)]
+        words, means = f"Own campaign {campaign.name}", [item.mean for item in group]
+        told += [verdict(words, means), *comparisons(group)]
+        claims += claimed(words, means)
     if len(found) < len(tasks):
         told.append(f"{len(tasks) - len(found)} of {len(tasks)} cells have too few points to hold any out.")
     told += [f"The campaign {item.name} is not stored here." for item in campaigns if item not in stored]
@@ -159,13 +163,15 @@ def sections(
         for words, sources in _PUBLIC_GROUPS:
             asked = [item for item in content["outcomes"] if item["cell"].startswith(sources)]
             told.append(verdict(words, [item["mean"] for item in asked]))
+            claims += claimed(words, [item["mean"] for item in asked])
     else:
         told.append(
             "Public data are not stored: `python packages/papers/studies/ray_models.py --only public`."
         )
     return (
-        Section(
+        PaperSection(
             key="R",
+            claims=tuple(claims),
             title="Performance models of training jobs on Ray",
             headline=" ".join(told),
             tables=tuple(tables),
@@ -191,6 +197,25 @@ def verdict(words: str, errors: Sequence[float]) -> str:
         f"{words}: {within} of {len(errors)} cells err by at most {PAPER_MOST:g} % (the paper: {PAPER} % on "
         f"average); mean {np.mean(errors):.1f} %, median {np.median(errors):.1f} %."
     )
+
+
+def claimed(words: str, errors: Sequence[float]) -> Iterator[Claim]:
+    """The paper's range beside the mean of some cells; nothing without any.
+
+    >>> [one] = claimed("Ours", [2.0, 10.0, 30.0])
+    >>> one.ours, one.rows, one.verdict
+    ('14.0 % (median 10.0); 2 of 3 cells within 15 %', 3, 'holds')
+    """
+    if errors:
+        mean, within = float(np.mean(errors)), sum(error <= PAPER_MOST for error in errors)
+        yield Claim(
+            claim=f"average error in interpolation and extrapolation: {words}",
+            paper=f"{PAPER} %",
+            ours=f"{percent(mean, float(np.median(errors)))}; {within} of {len(errors)} cells within "
+            f"{PAPER_MOST:g} %",
+            rows=len(errors),
+            verdict=at_most(mean, PAPER_MOST),
+        )
 
 
 def comparisons(outcomes: Sequence[Outcome]) -> Iterator[str]:

@@ -19,9 +19,8 @@ from precision_time.planning.decision.candidate import Candidate
 from precision_time.planning.decision.limits import Limits
 from precision_time.planning.decision.result import Plan
 from precision_time.planning.money.offer import Market
-from precision_time.planning.run.checkpoints import checkpoint_bytes
-from precision_time.planning.run.duration import expected_duration_s, probability_within, total_s
-from precision_time.planning.run.settings import compilation_s, default_settings
+from precision_time.planning.run.duration import Work, total_s
+from precision_time.planning.run.settings import checkpoint_bytes, compilation_s, default_settings
 from precision_time.predict.api import predict
 from precision_time.predict.prediction import Prediction
 from precision_time.render.document import Section
@@ -78,19 +77,23 @@ def timed_alone(candidate: Candidate, limits: Limits, ask: Callable[[Request], P
     steps = round(answer.total_time_s / answer.step_time_s)
     market = Market(candidate.market) if candidate.market else Market.ON_DEMAND
     job = request.resolve()
-    run = (steps, candidate.gpus, checkpoint_bytes(job))
-    usual = default_settings(spot=market is Market.SPOT)
-    settings = replace(usual, compilation_s=compilation_s(job.stack.compiler))
-    beside: dict[str, Any] = {"hosts": candidate.instances, "settings": settings}
-    time_s = float(total_s(expected_duration_s(answer.step_time_s, *run, **beside)))
+    usual, interval = default_settings(spot=market is Market.SPOT), answer.interval
+    work = Work(
+        step_s=answer.step_time_s,
+        low_s=interval.low_s,
+        high_s=interval.high_s,
+        coverage=interval.coverage,
+        steps=steps,
+        devices=candidate.gpus,
+        checkpoint_bytes=checkpoint_bytes(job),
+        hosts=candidate.instances,
+        settings=replace(usual, compilation_s=compilation_s(job.stack.compiler)),
+    )
+    time_s = float(total_s(work.expected_s()))
     usd = math.inf if candidate.usd_per_hour is None else candidate.usd_per_hour * time_s / _SECONDS_PER_HOUR
     feasible = limits.budget_usd is None or usd <= limits.budget_usd
     if limits.deadline_s is not None:
-        interval = answer.interval
-        steps_s = (answer.step_time_s, interval.low_s, interval.high_s)
-        beside["coverage"] = interval.coverage
-        chance = probability_within(limits.deadline_s, *steps_s, *run, **beside)
-        feasible = feasible and float(chance) >= limits.confidence
+        feasible = feasible and float(work.probability_within(limits.deadline_s)) >= limits.confidence
     return Alone(time_s=time_s, usd=usd, feasible=feasible)
 
 

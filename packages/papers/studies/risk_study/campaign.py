@@ -50,7 +50,9 @@ def run_campaign(
     Returns:
         Trainings in the file at the end, and those of the plan.
     """
-    torch = required_module("torch", package="torch", extra="torch", purpose="train small models")
+    torch = required_module(
+        "torch", package="torch", extra="precision-time-papers[torch]", purpose="train small models"
+    )
     from .training import train
 
     if device == "cpu":

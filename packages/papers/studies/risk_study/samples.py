@@ -51,7 +51,7 @@ def _datasets() -> Any:
     return required_module(
         "sklearn.datasets",
         package="scikit-learn",
-        extra="precision-time-papers[learners]",
+        extra="precision-time-papers",
         purpose="train on its data sets",
     )
 

@@ -14,8 +14,8 @@ from precision_time.cli.main import app
 from precision_time.corpus.schema import OPTION_COLUMNS
 from precision_time.errors import ConfigError, CorpusError
 from precision_time_integrations.measure.report import TrialReport
-from precision_time_integrations.measure.result import COLUMNS, TrialResult, read_results_csv
-from precision_time_integrations.measure.store import CampaignStore, read_store
+from precision_time_papers.campaign.result import COLUMNS, TrialResult, read_results_csv
+from precision_time_papers.campaign.store import CampaignStore, read_store
 
 STORED = Path(__file__).resolve().parents[2] / "studies" / "campaigns" / "own-ray-cpu.csv"
 

@@ -11,10 +11,10 @@ import pytest
 from precision_time.corpus.importer import read_measurements
 from precision_time.corpus.measurement import Measurement
 from precision_time.errors import ConfigError
-from precision_time_integrations.measure.result import TrialResult, failed_result, measured_result
-from precision_time_integrations.measure.rows import corpus_csv, corpus_rows
 from precision_time_integrations.measure.trial import TrainingTrial, WorkerGroup
 from precision_time_papers.campaign.ray import RayNode, check_capacity
+from precision_time_papers.campaign.result import TrialResult, failed_result, measured_result
+from precision_time_papers.campaign.rows import corpus_csv, corpus_rows
 
 Make = Callable[..., Any]
 

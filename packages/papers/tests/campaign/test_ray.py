@@ -12,12 +12,12 @@ import pytest
 
 from precision_time.errors import ConfigError
 from precision_time_integrations.measure.report import Progress
-from precision_time_integrations.measure.result import TrialResult
-from precision_time_integrations.measure.store import read_store
 from precision_time_integrations.measure.trial import TrainingTrial
 from precision_time_papers.campaign import groups
 from precision_time_papers.campaign.campaign import Campaign
 from precision_time_papers.campaign.ray import run_campaign
+from precision_time_papers.campaign.result import TrialResult
+from precision_time_papers.campaign.store import read_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray")]
 Make = Callable[..., TrainingTrial]

@@ -68,6 +68,9 @@ def test_the_section_says_what_its_tables_have(tmp_path: Path) -> None:
     (section,) = sections(executor=map, campaigns=(), public=path)
     assert "Pollux and Sia: 1 of 2 cells err by at most 15 %" in section.headline
     assert "mean 17.0 %, median 17.0 %" in section.headline
+    stated = {claim.claim.rpartition(": ")[2]: claim for claim in section.claims}
+    assert stated["Pollux and Sia"].ours == "17.0 % (median 17.0); 1 of 2 cells within 15 %"
+    assert stated["Pollux and Sia"].verdict == "does not hold"
     (row,) = section.tables[0].rows
     told_row = dict(zip(section.tables[0].columns, row, strict=True))
     assert told_row[">cells"] == 2 and told_row[">best in selection, mean %"] == 17.0

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from papers_tables.claims import glance
 from papers_tables.precision import (
     NO_RUN,
     by_network,
@@ -59,6 +60,26 @@ def test_cells_are_the_means_of_their_rows(study) -> None:
     assert rows["fp16-mixed"][1] == mask.sum() > 0
     assert rows["fp16-mixed"][-1].startswith(f"{study.errors[OURS][mask].mean():.1f} (")
     assert rows["fp16-mixed"][3] == cell(study.errors[BLIND_FP32], mask)
+
+
+def test_claims_say_what_the_tables_have(study) -> None:
+    section = by_precision(study)
+    claims = {claim.claim: claim for claim in section.claims}
+    for name, count, *_, aware, _, ours in section.tables[0].rows:
+        if found := claims.pop(f"its error in {name} (digest, unverified)", None):
+            assert (found.paper, found.rows) == (f"{aware} %", count)
+            assert found.ours.replace(" %", "").replace("median ", "") == ours
+            assert (found.verdict == "holds") == (float(ours.split()[0]) <= aware)
+    assert sorted(claims) == [
+        "a predictor blind to the precision errs by up to",
+        "the precision-aware predictor's error over its settings",
+    ]
+
+
+def test_a_glance_has_a_row_for_each_claim_and_none_without(study) -> None:
+    drawn = glance([by_network(study), measured := spread(study)])
+    assert drawn.count("\n") == 1 + len(measured.claims) == 3
+    assert measured.claims[1].ours in drawn
 
 
 def test_a_cell_without_runs_says_so(study) -> None:

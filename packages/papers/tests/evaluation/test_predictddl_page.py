@@ -21,12 +21,12 @@ from papers_tables.one_campaign import (
     refitted,
 )
 from papers_tables.own_campaign import FILE, device_name
-from papers_tables.predictddl import embedding_verdict, times_lower, verdict
+from papers_tables.predictddl import claims_of, embedding_verdict, times_lower, verdict
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.splits import Fold
 from precision_time.hardware.custom import hardware_beside, load_custom
 from precision_time.hardware.device_table import get_device
-from precision_time.planning.money.reference import reference_offers, usd_per_device_hour
+from precision_time.planning.money.offers import reference_offers, usd_per_device_hour
 from precision_time_papers.ernest import Ernest
 from precision_time_papers.evaluation.measured_jobs import measured_jobs
 from precision_time_papers.evaluation.replay import drawn_replay_rows
@@ -93,6 +93,11 @@ def test_the_verdict_follows_the_figures() -> None:
     assert "the embedding adds to them by the mean and the median" in better
     assert "the embedding does not add to them" in worse
     assert times_lower(answers(1.2, 1.1), CHOSEN, PER_JOB) == (None, None, 0)
+    against, unseen = claims_of("networks", {"architecture": answers(1.2, 1.1)})
+    assert (against.ours, against.rows, against.verdict) == ("4.0x (one fit)", 4, "does not hold")
+    assert unseen.ours.startswith("10.0 % (median 10.0); three sums") and unseen.ours.endswith(
+        "(median 20.0)"
+    )
 
 
 def test_drawn_jobs_come_whole_and_others_are_of_no_such_job() -> None:

@@ -12,10 +12,11 @@ import yaml
 
 from precision_time import Request, predict_time
 from precision_time.errors import ConfigError, UnknownNameError
-from precision_time.planning.precisions.groups import layer_groups
-from precision_time.planning.precisions.risk import Basis, Risk, share_of_gap
+from precision_time.planning.precisions.risk import Basis, Risk
 from precision_time.planning.run.api import predict_run
 from precision_time.precision.rules import layers_of_pattern
+from precision_time_papers.precisions.groups import layer_groups
+from precision_time_papers.precisions.layer_risk import share_of_gap
 from precision_time_papers.precisions.methods import METHODS
 from precision_time_papers.precisions.schedules import Schedules, schedules_of
 from precision_time_papers.precisions.search import search_precisions
@@ -132,7 +133,7 @@ def test_a_faster_policy_of_mixed_types_is_no_measuring_error() -> None:
         ({"types": "fp12"}, ConfigError, "fp12"),
         ({"types": "fp4"}, ConfigError, "no units"),
         ({"phases": "50%,40%"}, ConfigError, "add up"),
-        ({"phases": "80%,20%", "method": "exhaustive"}, ConfigError, "one phase"),
+        ({"phases": "80%,20%", "method": "reinforcement"}, ConfigError, "one phase"),
         ({"phases": "80%,20%", "over_time": "never"}, UnknownNameError, "uniform"),
         ({"layers": 0}, ConfigError, "ranges"),
         ({"layers": 9, "types": "fp16,fp8", "method": "exhaustive"}, ConfigError, "at most"),

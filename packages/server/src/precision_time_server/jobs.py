@@ -22,11 +22,11 @@ REFUSED: Mapping[str, str] = {
     "calibration": "send measured steps to a cluster (POST /v1/clusters/NAME/measurements), or anchors",
     "custom": "store a cluster with its hardware (PUT /v1/clusters/NAME), and name it as cluster",
     "predictor": "the operator chooses the predictor of the service",
-    "trust": "exported programs are uploaded (POST /v1/models)",
-    "inputs": "upload the model (POST /v1/models)",
-    "forward": "upload the model (POST /v1/models)",
-    "loss": "upload the model (POST /v1/models)",
-    "example_inputs": "upload the model (POST /v1/models)",
+    "trust": "capture the model where it is, and upload its graph (Client.upload_model)",
+    "inputs": "capture the model where it is, and upload its graph (Client.upload_model)",
+    "forward": "capture the model where it is, and upload its graph (Client.upload_model)",
+    "loss": "capture the model where it is, and upload its graph (Client.upload_model)",
+    "example_inputs": "capture the model where it is, and upload its graph (Client.upload_model)",
 }
 """Fields of a request that name files or code, and what stands in their place here."""
 UPLOADS = "uploads/"

@@ -10,13 +10,14 @@ from typing import Any, get_type_hints
 from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 
 from precision_time.cache import data
 from precision_time.planning.run.schema import RunOptions
 from precision_time.request.json_schema import job_file_schema
 from precision_time.request.schema import ALIASES
 from precision_time.request.sweep import RUN
+from precision_time.request.validation import REQUIRED, Fields
 
 from .jobs import REFUSED
 
@@ -79,11 +80,13 @@ def part(kind: Any) -> dict[str, Any]:
     return schema
 
 
-def arguments_part(kind: type[BaseModel]) -> dict[str, Any]:
+def arguments_part(kind: type[Fields]) -> dict[str, Any]:
     """The fields of what a call may say, as properties of another schema."""
-    schema = TypeAdapter(kind).json_schema(ref_template=f"{_COMPONENTS}{{model}}")
-    _extra_schemas.update(schema.pop("$defs", {}))
-    found: dict[str, Any] = schema["properties"]
+    of_file = job_file_schema(run=kind.model_fields, queue={})["$defs"][JOB]["properties"]
+    found: dict[str, Any] = of_file[RUN]["properties"]
+    for name, field in kind.model_fields.items():
+        if name in found and field.default not in (None, REQUIRED):
+            found[name]["default"] = field.default
     return found
 
 
@@ -96,13 +99,6 @@ def job_part(names: Collection[str] | None = None) -> dict[str, Any]:
     return {
         name: schema for name, schema in fields.items() if names is None or ALIASES.get(name, name) in names
     }
-
-
-def run_part() -> dict[str, Any]:
-    """Options of a whole run as properties of another schema."""
-    of_file = job_file_schema(run=RunOptions.model_fields, queue={})["$defs"][JOB]["properties"]
-    found: dict[str, Any] = of_file[RUN]["properties"]
-    return found
 
 
 def dictionary(

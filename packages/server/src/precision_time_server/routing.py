@@ -13,7 +13,6 @@ from .openapi import answer, arguments_part, body, job_part
 from .problems import PROBLEMS, NotFoundError, TooLargeError, problem_of
 from .service import Service, ServiceDependency
 from .store.store import Store
-from .validation import config_error
 
 __all__ = [
     "PREDICTIONS",
@@ -27,7 +26,6 @@ __all__ = [
     "arguments_part",
     "body",
     "checked",
-    "config_error",
     "job_part",
     "json_object",
     "json_response",

@@ -48,12 +48,13 @@ class Service:
             partial(self._remedies.run, _whole), time_limit_s=settings.time_limit_s
         )
         self.long_work = LongWork(processes=settings.processes, time_limit_s=settings.time_limit_s)
-        self.uploads = Uploads(settings, store)
+        self.uploads = Uploads(store)
         self.ready_points = ReadyPoints()
         self.answered = Answered()
         self.parts: dict[Callable[[], Any], Any] = {}
         """What routes of other parts keep, by what made it."""
         self.ready = False
+        self._served = self._certificate()
 
     async def warm_up(self) -> None:
         """Load the predictor, so that the first call does not wait for it."""
@@ -75,6 +76,18 @@ class Service:
             NotFoundError: If there is none.
         """
         return await self.uploads.graph(name)
+
+    def certificate_renewed(self) -> bool:
+        """Whether the file of the certificate is another one than at the start, which is served."""
+        return self._certificate() not in (self._served, None)
+
+    def _certificate(self) -> tuple[int, int] | None:
+        """What changes when the file is replaced; None where it is not there at this moment."""
+        try:
+            found = None if self.settings.tls_cert is None else self.settings.tls_cert.stat()
+        except OSError:
+            return None
+        return None if found is None else (found.st_mtime_ns, found.st_ino)
 
     def part(self, make: Callable[[], _Part]) -> _Part:
         """What `make` gives, made once: routes keep it for as long as this service runs."""

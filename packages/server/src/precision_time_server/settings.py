@@ -77,9 +77,6 @@ class Settings(BaseModel):
     """Of a worker, also those that say nothing: further callers are told to come again (503)."""
     processes: Annotated[int, Field(ge=1, le=64)] = 1
     """For each worker: processes for long work (plans, layouts, fits)."""
-    capture_memory_bytes: Annotated[int, Field(ge=256 * MIB)] = 8192 * MIB
-    """Address space of the process that captures an uploaded model."""
-    capture_time_s: Annotated[float, Field(gt=0.0)] = 60.0
     train_predictddl: bool = False
     """Whether a request may train a PredictDDL predictor that is missing."""
     tls_cert: Path | None = None

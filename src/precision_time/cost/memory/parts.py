@@ -21,7 +21,7 @@ from ...precision.policy import PrecisionPolicy
 from ...precision.rules import saved_widths
 from ...records import dataclass
 from ...workload.graph import EXPERT_PRODUCT, PRODUCT_CLASSES, Node, OpClass, OpGraph
-from ...workload.packing import UNPACKING
+from ...workload.packing import UNPACKING, packed_share
 from ..recompute import recomputed_nodes
 from ..traffic import traffic_of
 
@@ -501,7 +501,7 @@ def _parameters(nodes: Sequence[Node], span: range, share: float, frozen_scale: 
         times = node.repeat * share
         frozen += _frozen(node) * times * frozen_scale
         if node.op == UNPACKING:
-            packed += node.out_elems * times
+            packed += node.out_elems * times * packed_share(node)
             unpacked = max(unpacked, node.out_elems)
         if node.op == EXPERT_PRODUCT:
             experts += node.param_elems * times

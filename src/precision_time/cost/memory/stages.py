@@ -9,7 +9,7 @@ from itertools import accumulate
 import numpy as np
 
 from ...arrays import Floats, Indices, Number
-from ...parallel.layout import Checkpointing, Layout, Offload, PipelineSchedule, layers_of_stages
+from ...parallel.layout import Layout, Offload, PipelineSchedule, Recompute, layers_of_stages
 from ...parallel.schedules.registry import schedule_of
 from ...records import dataclass
 from ..job import Jobs
@@ -64,9 +64,9 @@ def _row(layout: Layout) -> tuple[float, ...]:
         *(layout.offload is not Offload.NONE, layout.offload is Offload.PARAMETERS),
         layout.data_ranks > 1 and engine == "ddp",
         layout.sequence_parallel,
-        layout.checkpointing is Checkpointing.SELECTIVE,
-        layout.checkpointing is Checkpointing.FULL,
-        layout.checkpointed_share,
+        layout.recompute is Recompute.SELECTIVE,
+        layout.recompute is Recompute.FULL,
+        layout.recompute_share,
     )
 
 

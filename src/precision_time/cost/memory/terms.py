@@ -185,8 +185,8 @@ def needed_bytes(group: Jobs, layouts: Sequence[Layout] = (), under: Indices | N
     if under is None:
         return _most(_of_stages(group, (group.layout,)))
     found = np.zeros(len(group))
-    for named in {layout.recomputed for layout in layouts}:
-        mine = np.array([layout.recomputed == named for layout in layouts])
+    for named in {layout.recompute_modules for layout in layouts}:
+        mine = np.array([layout.recompute_modules == named for layout in layouts])
         rows, these = np.flatnonzero(mine[under]), [*compress(layouts, mine)]
         some = _under(group, these[0], rows)
         found[rows] = _most(_of_stages(some, these, (np.cumsum(mine) - 1)[under[rows]]))
@@ -256,7 +256,7 @@ def _parts(group: Jobs) -> ModelParts:
         fp8_saves_fp8=framework.fp8_saves_fp8,
         composed_norms=not (compiled or stack.fused_kernels)
         and stack.framework_year < framework.fused_norms_from,
-        recomputed=group.layout.recomputed,
+        recomputed=group.layout.recompute_modules,
     )
 
 
@@ -449,7 +449,9 @@ def _states(
     shared = local.dense / layout.shards + local.experts / layout.expert_shards
     by_states, by_gradients, fully = (flag_of(zero >= stage) for stage in (1, 2, _FULLY_SHARDED))
     master = policy.master.num_bytes if policy.master is not None else 0.0
-    shard_is_master = fully * (framework.shard_is_master and policy.master is not None)
+    # States alone in host memory are DeepSpeed's: the masters go with them, 16-bit shards stay.
+    own_master = 1.0 - (layout.offloads - layout.offloads_parameters)
+    shard_is_master = fully * own_master * (framework.shard_is_master and policy.master is not None)
     param = where(shard_is_master, master, policy.param.num_bytes)
     grad = where(shard_is_master, most(policy.grad.num_bytes, param), policy.grad.num_bytes)
     grad = least(grad, framework.most_gradient_bytes)

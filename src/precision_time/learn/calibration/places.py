@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cache import data, memo
+from ...cache import data
 from ...cost.terms import TERMS, StepTerm, TermGroup
 from ...io import packaged_toml
 from ...records import dataclass
@@ -161,7 +161,6 @@ def _names(difference: str) -> tuple[str, ...]:
     return tuple(_COLUMNS[table][difference])
 
 
-@memo(8)
 def _columns(names: tuple[str, ...]) -> tuple[list[list[int]], list[int]]:
     """Where the columns of each kind are in a table, and those of the positions."""
     kinds = [[names.index(name) for name in _matching(names, _names(kind))] for kind in KINDS]

@@ -1,7 +1,4 @@
-"""What every pipeline schedule offers: an order of tasks per stage, and the bubble by formula.
-
-Every stage of a pipeline runs the same tasks, so each is made once (`task_of`).
-"""
+"""What every pipeline schedule offers: an order of tasks per stage, and the bubble by formula."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ from enum import StrEnum
 from typing import Protocol
 
 from ...arrays import Number
-from ...cache import memo
 from ...records import dataclass
 
 
@@ -59,7 +55,6 @@ class Schedule(Protocol):
         """Micro batches whose activations a stage holds at its peak, in units of one full stage."""
 
 
-@memo(2**17)
 def task_of(work: Work, micro_batch: int, chunk: int = 0) -> Task:
     """The task of that work, micro batch and chunk."""
     return Task(work=work, micro_batch=micro_batch, chunk=chunk)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from functools import partial
@@ -31,17 +31,14 @@ from ...workload.workload import Workload
 from ..money.offer import Offer
 from ..money.reading import read_prices
 from ..run.schema import RunOptions
-from .break_evens import break_evens
 from .choose import Choice, Judged, choices_of, judged
+from .explain import break_evens, moves_of, nearest_miss, what_ifs
 from .limits import Limits, limits_of
-from .misses import nearest_miss
-from .moves import moves_of
-from .outcomes import Outcomes, Rows, Scenario, outcomes_of, rows_of
+from .outcomes import Conditions, Outcomes, Rows, Scenario, outcomes_of, rows_of
 from .refine import refined
 from .result import Plan, PlanCounts
 from .space import Space, Wanted, defaults, space_of, wanted_of
 from .timing import Progress, Timing, within_reach
-from .what_ifs import what_ifs
 
 _OF_THE_PLAN = frozenset(
     {
@@ -158,19 +155,22 @@ def plan(
     )
     workload = workload_of(request)
     _check_length(request, axes)
-    timing = Timing(request=request, workload=workload, workers=workers, ray=ray, progress=progress)
     stack = _stack(request, workload)
     ask = _Ask(
-        timing=timing,
+        wanted=wanted,
+        axes=axes,
+        timing=Timing(request=request, workload=workload, workers=workers, ray=ray, progress=progress),
         limits=limits,
-        coverage=request.coverage,
-        compiler=stack.compiler,
-        run=RunOptions.of(of_run),
+        conditions=Conditions(
+            deadline_s=limits.deadline_s,
+            confidence=limits.confidence,
+            coverage=request.coverage,
+            compiler=stack.compiler,
+            options=RunOptions.of(of_run),
+        ),
+        fed=stack.loader not in ("", SYNTHETIC),
     )
-    question = _Question(
-        wanted=wanted, axes=axes, workload=workload, fed=stack.loader not in ("", SYNTHETIC), notes=notes
-    )
-    space = question.space()
+    space = ask.space()
     if not space.spots:
         raise ConfigError(_nothing_rented(wanted))
     if max_jobs is not None and (count := space.jobs) > max_jobs:
@@ -178,30 +178,15 @@ def plan(
             f"{count:,} jobs compete: devices, hosts, numbers and what else has several values. The rule: at "
             f"most {max_jobs:,} of one plan. To fix: name devices, gpus or clouds, or fewer values of fields."
         )
-    near, out_of_reach = within_reach(space, timing, limits)
+    near, out_of_reach = within_reach(space, ask.timing, limits)
     answered = ask(near) if near.spots else None
     if answered is None or (out_of_reach and not answered.judged.feasible.any()):
-        answered, out_of_reach = (
-            ask(space),
-            0,
-        )  # nothing keeps the limits: what comes nearest is sought everywhere
+        # Nothing keeps the limits: what comes nearest is sought everywhere.
+        answered, out_of_reach = ask(space), 0
     if layouts:
         answered, said = _refined(ask, answered, layouts)
-        question = replace(question, notes=(*question.notes, said))
-    return _planned(ask, answered, question, out_of_reach)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Question:
-    wanted: Wanted
-    axes: Mapping[str, Sequence[Any]]
-    workload: Workload
-    fed: bool
-    notes: tuple[str, ...]
-
-    def space(self, wanted: Wanted | None = None) -> Space:
-        """All candidates, or those of other numbers of devices."""
-        return space_of(wanted or self.wanted, self.axes, self.workload, fed=self.fed)
+        notes = (*notes, said)
+    return _planned(ask, answered, notes, out_of_reach)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -218,37 +203,29 @@ class _Answered:
 class _Ask:
     """Answers spaces of one request."""
 
+    wanted: Wanted
+    axes: Mapping[str, Sequence[Any]]
     timing: Timing
     limits: Limits
-    coverage: float
-    compiler: str
-    run: RunOptions
+    conditions: Conditions
+    fed: bool
+
+    def space(self, wanted: Wanted | None = None) -> Space:
+        """All candidates, or those of other numbers of devices."""
+        return space_of(wanted or self.wanted, self.axes, self.timing.workload, fed=self.fed)
 
     def __call__(self, space: Space) -> _Answered:
         table, spot = self.timing(space)
-        rows = rows_of(table, spot, self.timing.request)
-        outcomes = self.outcomes(rows, space)
-        return _Answered(judged=judged(space, rows, outcomes, self.limits), table=table, spot=spot)
+        found = self.judged(space, rows_of(table, spot, self.timing.request))
+        return _Answered(judged=found, table=table, spot=spot)
 
     def quiet(self) -> _Ask:
         """The same, without telling where it stands."""
         return replace(self, timing=replace(self.timing, progress=None))
 
-    def outcomes(
-        self, rows: Rows, space: Space, scenario: Scenario | None = None, only: Outcomes | None = None
-    ) -> Outcomes:
-        """What becomes of the candidates of a space."""
-        return outcomes_of(
-            rows,
-            space,
-            deadline_s=self.limits.deadline_s,
-            confidence=self.limits.confidence,
-            coverage=self.coverage,
-            compiler=self.compiler,
-            options=self.run,
-            scenario=scenario or Scenario(),
-            only=only,
-        )
+    def judged(self, space: Space, rows: Rows, only: Outcomes | None = None) -> Judged:
+        """What the limits say of the candidates of a space, or of some of them."""
+        return judged(space, rows, outcomes_of(rows, space, self.conditions, only), self.limits)
 
     def changed(self, space: Space) -> tuple[Judged, Mapping[int, str]]:
         """A space of changes, and why some of them have no answer."""
@@ -261,28 +238,27 @@ class _Ask:
         return found.judged, refused
 
 
-def _planned(ask: _Ask, answered: _Answered, question: _Question, out_of_reach: int) -> Plan:
+def _planned(ask: _Ask, answered: _Answered, notes: tuple[str, ...], out_of_reach: int) -> Plan:
     found, request = answered.judged, ask.timing.request
     counts = _counts(answered, out_of_reach)
     if not counts.timed:
         raise ConfigError(_nothing_timed(counts, request))
+
+    def again(scenario: Scenario, only: Outcomes) -> Outcomes:
+        return outcomes_of(found.rows, found.space, replace(ask.conditions, scenario=scenario), only)
+
     choices = choices_of(found)
-    miss = None
-    if not choices:
-        late = ask.limits.deadline_s is not None
-        miss = nearest_miss(found, _beyond(ask, question) if late else None)
-    front = found.candidates(_front(found))
     first = choices[0] if choices else None
-    again = partial(_again, ask, found)
-    assumptions, warnings = _remarks(first, ask, question, found)
+    late = ask.limits.deadline_s is not None
+    assumptions, warnings = _remarks(first, notes, found)
     return Plan(
-        model=question.workload.name,
+        model=ask.timing.workload.name,
         length=_length(request, found),
         limits=ask.limits,
         choices=choices,
-        front=front,
+        front=found.candidates(_front(found)),
         counts=counts,
-        miss=miss,
+        miss=None if choices else nearest_miss(found, _beyond(ask) if late else None),
         what_ifs=() if first is None else what_ifs(found, first.candidate, ask.changed),
         break_evens=break_evens(found),
         moves=() if first is None else moves_of(found, first, again),
@@ -297,17 +273,9 @@ def _planned(ask: _Ask, answered: _Answered, question: _Question, out_of_reach: 
 def _refined(ask: _Ask, answered: _Answered, most: int) -> tuple[_Answered, str]:
     """The same with whole searches for layouts, and what was searched."""
     found = answered.judged
-
-    def again(rows: Rows, only: Outcomes) -> Judged:
-        outcomes = ask.outcomes(rows, found.space, only=only)
-        return judged(found.space, rows, outcomes, ask.limits)
-
+    again = partial(ask.judged, found.space)
     better = refined(found, ask.timing, most, again)
     return replace(answered, judged=again(better.rows, found.outcomes)), better.words
-
-
-def _again(ask: _Ask, found: Judged, scenario: Scenario, only: Outcomes) -> Outcomes:
-    return ask.outcomes(found.rows, found.space, scenario, only)
 
 
 def _several(given: str | Sequence[str] | None) -> list[str] | None:
@@ -330,11 +298,9 @@ def _asked(model: Any, options: Mapping[str, Any]) -> tuple[dict[str, list[Any]]
     """The values of every field, and the request with the first of each."""
     options = {ALIASES.get(name, name): value for name, value in options.items() if value is not None}
     if isinstance(model, Request):
-        given = model.given()
-        for names in (RUN_LENGTHS,):
-            if any(name in options for name in names):
-                given = {name: value for name, value in given.items() if name not in names}
-        given = {name: value for name, value in {**given, **options}.items() if name not in _OF_THE_PLAN}
+        lengths = {*RUN_LENGTHS} if options.keys() & {*RUN_LENGTHS} else set()
+        own = {name: value for name, value in model.given().items() if name not in lengths}
+        given = {name: value for name, value in {**own, **options}.items() if name not in _OF_THE_PLAN}
     else:
         given = {"model": model, **options}
     unknown = sorted({*given} & _OF_THE_PLAN)
@@ -369,8 +335,7 @@ def _check_length(request: Request, axes: Mapping[str, Sequence[Any]]) -> None:
     if not stated:
         raise ConfigError(
             "How long the run is, is not given, and time, money and carbon grow with it. To fix: --tokens "
-            "300B, "
-            "--epochs 90 or --steps 100000."
+            "300B, --epochs 90 or --steps 100000."
         )
     batches = math.prod(len(axes.get(name, [0])) for name in ("global_batch_size", "global_batch_tokens"))
     differ = batches > 1 or (
@@ -379,8 +344,7 @@ def _check_length(request: Request, axes: Mapping[str, Sequence[Any]]) -> None:
     if stated == ["steps"] and differ:
         raise ConfigError(
             "steps= of batches that differ is not the same training, so that the smallest batch would win. "
-            "To "
-            "fix: tokens= or epochs=, or one global_batch_size."
+            "To fix: tokens= or epochs=, or one global_batch_size."
         )
 
 
@@ -393,8 +357,7 @@ def _nothing_rented(wanted: Wanted) -> str:
     markets = ", ".join(market.value for market in wanted.markets)
     return (
         f"Nobody in the list of prices rents {', '.join(wanted.devices)} ({markets}) in "
-        f"{' and '.join(where)}. "
-        "To fix: other devices, clouds, regions or markets."
+        f"{' and '.join(where)}. To fix: other devices, clouds, regions or markets."
     )
 
 
@@ -402,14 +365,11 @@ def _nothing_timed(counts: PlanCounts, request: Request) -> str:
     if counts.unfit and not counts.refused:
         return (
             f"{request.model} fits in the memory of none of the {counts.unfit} combinations of devices. To "
-            "fix: "
-            "more devices (max_gpus), larger ones, or a narrower precision."
+            "fix: more devices (max_gpus), larger ones, or a narrower precision."
         )
-    reason = next(iter(counts.reasons), "")
     return (
         f"None of the {counts.asked} combinations can be timed; {counts.unfit} do not fit in memory. The "
-        "most "
-        f"frequent reason: {reason}"
+        f"most frequent reason: {next(iter(counts.reasons), '')}"
     )
 
 
@@ -436,13 +396,11 @@ def _front(found: Judged) -> Ints:
     return numbers[np.unique(keys, axis=0, return_index=True)[1]]
 
 
-def _beyond(ask: _Ask, question: _Question) -> Judged | None:
+def _beyond(ask: _Ask) -> Judged | None:
     """The devices that came closest, with more of them than are allowed."""
-    most = question.wanted.max_gpus
-    wanted = replace(
-        question.wanted, gpus=tuple(most * times for times in _BEYOND), max_gpus=most * _BEYOND[-1]
-    )
-    space, _ = within_reach(question.space(wanted), ask.timing, ask.limits)
+    most = ask.wanted.max_gpus
+    wanted = replace(ask.wanted, gpus=tuple(most * times for times in _BEYOND), max_gpus=most * _BEYOND[-1])
+    space, _ = within_reach(ask.space(wanted), ask.timing, ask.limits)
     if not space.spots:
         return None
     try:
@@ -453,20 +411,13 @@ def _beyond(ask: _Ask, question: _Question) -> Judged | None:
 
 def _length(request: Request, found: Judged) -> str:
     samples = found.rows.samples
-    said: dict[str, Callable[[Any], str]] = {
-        "tokens": lambda value: f"{value:,.6g} tokens",
-        "epochs": lambda value: f"{value:g} epochs",
-        "steps": lambda value: f"{value:,} steps",
-    }
-    words = next(
-        words(getattr(request, name)) for name, words in said.items() if getattr(request, name) is not None
-    )
-    least, most = float(samples.min()), float(samples.max())
-    steps = found.rows.steps
-    same = (
-        f"{steps.min():,.0f}" if steps.min() == steps.max() else f"{steps.min():,.0f} to {steps.max():,.0f}"
-    )
-    return f"{words}, {same} steps" + ("" if most <= 1.1 * least else " of different batches")
+    said = {"tokens": "{:,.6g} tokens", "epochs": "{:g} epochs", "steps": "{:,} steps"}
+    given = {name: getattr(request, name) for name in said}
+    words = next(said[name].format(value) for name, value in given.items() if value is not None)
+    fewest, most = found.rows.steps.min(), found.rows.steps.max()
+    steps = f"{fewest:,.0f}" if fewest == most else f"{fewest:,.0f} to {most:,.0f}"
+    alike = samples.max() <= 1.1 * samples.min()
+    return f"{words}, {steps} steps" + ("" if alike else " of different batches")
 
 
 def _prices(found: Judged) -> tuple[str, ...]:
@@ -483,10 +434,10 @@ _MONEY = (
 
 
 def _remarks(
-    first: Choice | None, ask: _Ask, question: _Question, found: Judged
+    first: Choice | None, notes: Sequence[str], found: Judged
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What was assumed of the candidates and of the choice, and what to act on."""
-    assumed = [*question.notes, *found.space.notes, _MONEY]
+    assumed = [*notes, *found.space.notes, _MONEY]
     if found.space.unpriced:
         assumed.append(
             f"No price in the list for {', '.join(found.space.unpriced)}: not guessed; it competes in time "

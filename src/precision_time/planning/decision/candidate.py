@@ -154,3 +154,14 @@ def duration(seconds: float) -> str:
         return "never"
     years = seconds / (365.25 * 86400.0)
     return format_duration(seconds) if years < 10.0 else f"{years:,.3g} years"  # noqa: PLR2004
+
+
+def chance(probability: float) -> str:
+    """A probability in whole percent, whose ends are not certain.
+
+    >>> chance(0.999), chance(0.5), chance(0.0)
+    ('over 99%', '50%', 'under 1%')
+    """
+    if probability > 0.99:  # noqa: PLR2004
+        return "over 99%"
+    return "under 1%" if probability < 0.01 else f"{probability:.0%}"  # noqa: PLR2004

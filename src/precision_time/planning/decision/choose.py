@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from ...arrays import Bools, Floats, Ints
 from ...diagnostics import UNMEASURED_DEVICE
 from ...records import dataclass
+from ..money.offer import Offer
 from .candidate import Candidate, carbon, duration, money
 from .front import pareto_front
 from .limits import Limits
@@ -19,14 +20,15 @@ from .outcomes import Outcomes, Rows, grid_of
 from .space import UNPRICED, Space
 from .timing import STATED, layout_fields
 
-AIMS = ("cheapest", "fastest", "greenest")
-_KEYS: Mapping[str, tuple[str, ...]] = {
-    "cheapest": ("usd", "time_s", "carbon_g"),
-    "fastest": ("time_s", "usd", "carbon_g"),
-    "greenest": ("carbon_g", "usd", "time_s"),
-}
-"""What is least, and what decides between equals."""
+FIGURE_OF: Mapping[str, str] = {"cheapest": "usd", "fastest": "time_s", "greenest": "carbon_g"}
+"""By aim what is least."""
+AIMS = tuple(FIGURE_OF)
+_TIES = ("usd", "time_s", "carbon_g")
+"""What decides between equals, in this order."""
 _OBJECTIVES = ("time_s", "usd", "carbon_g")
+OF_OFFER = ("cloud", "instance_type", "region")
+_FIGURES_OF_ROW = ("batch_size", "global_batch_size", "step_time_s", "memory_bytes_per_device")
+_MAYBE_KNOWN = ("probability", "usd_per_hour", "usd", "carbon_g")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,29 +63,21 @@ class Judged:
         found, row = self.outcomes, int(self.outcomes.row[number])
         table, spot = self.rows.table, self.space.spots[int(self.rows.spot[row])]
         offer = int(found.offer[number])
-        rented = None if offer == UNPRICED else self.space.offers[offer]
+        of_offer = {name: "" for name in (*OF_OFFER, "market")}
+        if offer != UNPRICED:
+            of_offer = {name: getattr(self.space.offers[offer], name) for name in OF_OFFER}
+            of_offer["market"] = self.space.markets[int(found.market[number])].value
+        figures: dict[str, Any] = {
+            **{name: str(table[name][row] or "") for name in ("device", "precision", "layout")},
+            **{name: float(table[name][row]) for name in _FIGURES_OF_ROW},
+            **{name: int(getattr(found, name)[number]) for name in ("gpus", "instances")},
+            **{name: float(getattr(found, name)[number]) for name in ("time_s", "sure_s", "energy_j")},
+            **{name: _known(getattr(found, name)[number]) for name in _MAYBE_KNOWN},
+            **of_offer,
+        }
         return Candidate(
-            device=str(table["device"][row]),
-            gpus=int(found.gpus[number]),
-            instances=int(found.instances[number]),
-            precision=str(table["precision"][row]),
-            layout=str(table["layout"][row] or ""),
-            batch_size=float(table["batch_size"][row]),
-            global_batch_size=float(table["global_batch_size"][row]),
-            cloud="" if rented is None else rented.cloud,
-            instance_type="" if rented is None else rented.instance_type,
-            region="" if rented is None else rented.region,
-            market="" if rented is None else self.space.markets[int(found.market[number])].value,
-            step_time_s=float(table["step_time_s"][row]),
+            **figures,
             terms_s={name: float(values[number]) for name, values in found.terms_s.items()},
-            time_s=float(found.time_s[number]),
-            sure_s=float(found.sure_s[number]),
-            probability=_known(found.probability[number]),
-            usd_per_hour=_known(found.usd_per_hour[number]),
-            usd=_known(found.usd[number]),
-            energy_j=float(found.energy_j[number]),
-            carbon_g=_known(found.carbon_g[number]),
-            memory_bytes_per_device=float(table["memory_bytes_per_device"][row]),
             mfu=_known(table["mfu"][row]),
             feasible=bool(self.feasible[number]),
             on_front=bool(self.front[number]),
@@ -95,11 +89,6 @@ class Judged:
     def apart(self) -> Bools:
         """Candidates that cannot be a choice: nobody measured their device, and another's is feasible."""
         return ~self.measured if (self.feasible & self.measured).any() else np.zeros_like(self.feasible)
-
-    def better(self, aim: str, number: int, than: int) -> bool:
-        """Whether a candidate is better than another by the first figure of an aim."""
-        values = getattr(self.outcomes, _KEYS[aim][0])
-        return bool(values[number] < values[than])
 
     def among(self, some: Bools) -> Judged:
         """Some of the candidates."""
@@ -116,10 +105,16 @@ class Judged:
         Of the feasible ones those on devices that nobody measured come last: of hundreds of candidates the
         best is often the one whose data sheet promises too much.
         """
-        keys = [_ordered(getattr(self.outcomes, name)) for name in reversed(_KEYS[aim])]
+        least = dict.fromkeys((FIGURE_OF[aim], *_TIES))
+        keys = [_ordered(getattr(self.outcomes, name)) for name in reversed(least)]
         miss = np.where(self.feasible, 0.0, self.excess)
         found = np.lexsort((*keys, self.feasible & ~self.measured, miss))
         return found if among is None else found[among[found]]
+
+    @property
+    def devices(self) -> Any:
+        """Name of the device of each candidate."""
+        return self.rows.table["device"][self.outcomes.row]
 
     @property
     def measured(self) -> Bools:
@@ -160,39 +155,36 @@ def objectives(outcomes: Outcomes) -> Floats:
 
 def choices_of(found: Judged) -> tuple[Choice, ...]:
     """The best feasible candidate by each aim; none where nothing is feasible."""
-    return tuple(_choices(found))
-
-
-def _choices(found: Judged) -> Iterator[Choice]:
+    choices = []
     for aim in AIMS:
-        known = found.feasible & np.isfinite(_ordered(getattr(found.outcomes, _KEYS[aim][0])))
+        known = found.feasible & np.isfinite(_ordered(getattr(found.outcomes, FIGURE_OF[aim])))
         order = found.order(aim, known)
         if not len(order):
             continue
         best = found.candidate(order[0])
         second = _other(found, order)
         next_best = None if second is None else found.candidate(second)
-        promised = order[~found.measured[order]]
-        yield Choice(
-            aim=aim,
-            candidate=best,
-            runner_up=next_best,
-            reason=_REASONS[aim](best, next_best, len(order), found),
-            unmeasured=found.candidate(promised[0])
-            if len(promised) and found.measured[order[0]] and found.better(aim, promised[0], order[0])
-            else None,
+        promised, least = order[~found.measured[order]], getattr(found.outcomes, FIGURE_OF[aim])
+        is_better = len(promised) and found.measured[order[0]] and least[promised[0]] < least[order[0]]
+        choices.append(
+            Choice(
+                aim=aim,
+                candidate=best,
+                runner_up=next_best,
+                reason=_REASONS[aim](best, next_best, len(order), found),
+                unmeasured=found.candidate(promised[0]) if is_better else None,
+            )
         )
+    return tuple(choices)
 
 
 def _other(found: Judged, order: Ints) -> int | None:
     """The best of another device, else of another number of devices, else of another precision."""
-    table, rows = found.rows.table, found.outcomes.row
-    for names in (("device",), ("gpus",), ("precision",)):
-        for name in names:
-            values = table[name][rows[order]]
-            others = np.flatnonzero(values != values[0])
-            if len(others):
-                return int(order[others[0]])
+    for name in ("device", "gpus", "precision"):
+        values = found.rows.table[name][found.outcomes.row[order]]
+        others = np.flatnonzero(values != values[0])
+        if len(others):
+            return int(order[others[0]])
     return None
 
 
@@ -226,12 +218,7 @@ def _fastest(best: Candidate, other: Candidate | None, count: int, found: Judged
 
 
 def _greenest(best: Candidate, other: Candidate | None, count: int, found: Judged) -> str:
-    offer = next(
-        each
-        for each in found.space.offers
-        if (each.cloud, each.region, each.instance_type) == (best.cloud, best.region, best.instance_type)
-    )
-    grid = grid_of(offer)
+    grid = grid_of(next(each for each in found.space.offers if is_offer(each, best)))
     assert grid is not None
     parts = [
         f"Least carbon of the {count:,} candidates that {_keep(found)} and whose grid is known: "
@@ -251,6 +238,11 @@ _REASONS: Mapping[str, Callable[[Candidate, Candidate | None, int, Judged], str]
     "fastest": _fastest,
     "greenest": _greenest,
 }
+
+
+def is_offer(offer: Offer, best: Candidate) -> bool:
+    """Whether it is what a candidate is rented by."""
+    return all(getattr(offer, name) == getattr(best, name) for name in OF_OFFER)
 
 
 def _keep(found: Judged) -> str:

@@ -64,15 +64,7 @@ def limits_of(
     confidence: float = 0.9,
     now: datetime | None = None,
 ) -> Limits:
-    """The limits that a caller states.
-
-    Args:
-        deadline: A duration ("24h", seconds), or a date or time in UTC until which the run must be done.
-        budget: An amount ("500", "$2.5k", "450 EUR").
-        currency: Of the budget, with what one US dollar costs in it ("EUR=0.92").
-        carbon_kg: Most kilograms of CO2 equivalents.
-        confidence: Probability with which the deadline is to be met, 0 to 1.
-        now: What a date is counted from; None for the clock.
+    """The limits that a caller states; arguments as of `plan`.
 
     Raises:
         ConfigError: A value that breaks its rule: a past date, a budget of 0, a currency without a rate.
@@ -150,9 +142,8 @@ def _budget(given: str | float, currency: Currency) -> tuple[float, str]:
     amount *= _SCALES[found["scale"].lower()]
     if amount <= 0.0:
         raise ConfigError(
-            f"budget {shown(given)} must be above 0: no offer is free. To fix: such as budget=500, or "
-            "leave it "
-            "out to see what a run costs."
+            f"budget {shown(given)} must be above 0: no offer is free. To fix: such as budget=500, or leave "
+            "it out to see what a run costs."
         )
     word = found["after"] or found["before"]
     code = parse_currency(f"{_SIGNS.get(word, word).upper()}=1").code if word else currency.code

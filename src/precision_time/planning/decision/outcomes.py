@@ -5,29 +5,26 @@ A candidate is a row of the sweep (devices, number, precision, layout, batch) wi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 
-from ...arrays import Bools, Floats, Ints
+from ...arrays import Floats, Ints
 from ...cache import data
 from ...cost import terms as step_terms
 from ...errors import PrecisionTimeError
 from ...predict.sweep import Table
 from ...records import dataclass
 from ...request.request import Request
-from ..energy.energy import J_PER_KWH, run_energy
+from ..energy.energy import J_PER_KWH, pue_of, run_energy
 from ..energy.grid import Intensity, known_intensities
-from ..energy.pue import pue_of
 from ..money.offer import Market, Offer
 from ..run.api import settings_of
-from ..run.checkpoints import checkpoint_bytes
-from ..run.duration import TERMS, expected_duration_s, probability_within, total_s
+from ..run.duration import TERMS, Work, total_s
 from ..run.schema import RunOptions
-from ..run.settings import RunSettings
+from ..run.settings import RunSettings, checkpoint_bytes
 from .space import UNPRICED, Space, Spot
 
 _SECONDS_PER_HOUR = 3600.0
@@ -151,107 +148,95 @@ def _checkpoints(table: Table, request: Request) -> Floats:
     return found
 
 
-def outcomes_of(
-    rows: Rows,
-    space: Space,
-    *,
-    deadline_s: float | None,
-    confidence: float,
-    coverage: float,
-    compiler: str = "none",
-    options: RunOptions | None = None,
-    scenario: Scenario = AS_IS,
-    only: Outcomes | None = None,
-) -> Outcomes:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Conditions:
+    """What a plan asks of every run."""
+
+    deadline_s: float | None = None
+    confidence: float = 0.9
+    """Probability that `sure_s` is about."""
+    coverage: float = 0.9
+    """Of the intervals of the steps."""
+    compiler: str = "none"
+    """What compiles the step, at every start."""
+    options: RunOptions = field(default_factory=RunOptions)
+    """What is stated of runs beside their steps; data for the rest."""
+    scenario: Scenario = AS_IS
+
+
+def outcomes_of(rows: Rows, space: Space, asked: Conditions, only: Outcomes | None = None) -> Outcomes:
     """What becomes of every row with every offer of its hosts in every market.
 
     Args:
         rows: Of the sweep.
         space: What they are rows of.
-        deadline_s: None for none.
-        confidence: Probability that `sure_s` is about.
-        coverage: Of the intervals of the steps.
-        compiler: What compiles the step, at every start.
-        options: What is stated of runs beside their steps; data for the rest.
-        scenario: What is assumed beside the data.
+        asked: Of every run.
         only: The candidates of it alone; None for all.
     """
     row, offer, market = _expanded(rows, space) if only is None else (only.row, only.offer, only.market)
     used, place = np.unique(row, return_inverse=True)
-    runs = [
-        _runs(rows, space, used, market=each, deadline_s=deadline_s, confidence=confidence, coverage=coverage,
-              compiler=compiler, options=options or RunOptions(), scenario=scenario)
-        for each in space.markets
-    ]  # fmt: skip
-
-    def gathered(name: str) -> Floats:
-        """Of every candidate: the time and the energy of a row do not depend on who rents the hosts."""
-        return np.stack([run[name] for run in runs])[market, place]
-
-    time_s, device = gathered("time_s"), rows.table["device"][row]
-    instances = np.array([spot.instances for spot in space.spots] or [0])[rows.spot[row]]
-    usd_per_hour = instances * _prices(space)[offer, market] * _factors(device, scenario.price)
+    runs = [_runs(rows, space, used, each, asked) for each in space.markets]
+    # Time and energy of a row do not depend on who rents the hosts.
+    of_run = {name: np.stack([run[name] for run in runs])[market, place] for name in runs[0]}
+    device, instances = rows.table["device"][row], _of_spots(rows, space, row, "instances")
+    usd_per_hour = instances * _prices(space)[offer, market] * _factors(device, asked.scenario.price)
     pue, grams = np.array(_places(space)).T
-    energy_j = gathered("energy_j") * pue[offer] * scenario.power
+    energy_j = of_run["energy_j"] * pue[offer] * asked.scenario.power
     return Outcomes(
         row=row,
         offer=offer,
         market=market,
         instances=instances,
         gpus=rows.table["gpus"].astype(int)[row],
-        terms_s={name: gathered(f"terms.{name}") for name in TERMS},
-        time_s=time_s,
-        probability=gathered("probability"),
-        sure_s=gathered("sure_s"),
+        terms_s={name: of_run[f"terms.{name}"] for name in TERMS},
+        time_s=of_run["time_s"],
+        probability=of_run["probability"],
+        sure_s=of_run["sure_s"],
         usd_per_hour=usd_per_hour,
-        usd=usd_per_hour * time_s / _SECONDS_PER_HOUR,
+        usd=usd_per_hour * of_run["time_s"] / _SECONDS_PER_HOUR,
         energy_j=energy_j,
         carbon_g=energy_j / J_PER_KWH * grams[offer],
     )
 
 
-def _runs(
-    rows: Rows,
-    space: Space,
-    used: Ints,
-    *,
-    market: Market,
-    deadline_s: float | None,
-    confidence: float,
-    coverage: float,
-    compiler: str,
-    options: RunOptions,
-    scenario: Scenario,
-) -> dict[str, Floats]:
+def _of_spots(rows: Rows, space: Space, some: Ints, name: str) -> Ints:
+    """A number of the spots of some rows."""
+    return np.array([getattr(spot, name) for spot in space.spots] or [0])[rows.spot[some]]
+
+
+def _runs(rows: Rows, space: Space, used: Ints, market: Market, asked: Conditions) -> dict[str, Floats]:
     """Seconds, probability and joules of some rows in a market, shape (used,) each."""
-    table = rows.table
+    table, scenario = rows.table, asked.scenario
     factor = _factors(table["device"][used], scenario.step)
     step_s, low_s, high_s = (
         np.asarray(table[name], dtype=float)[used] * factor
         for name in ("step_time_s", "interval_low_s", "interval_high_s")
     )
     gpus, steps, size = table["gpus"].astype(int)[used], rows.steps[used], rows.checkpoint_bytes[used]
-    instances, devices = (
-        np.array([getattr(spot, name) for spot in space.spots] or [0])[rows.spot[used]]
-        for name in ("instances", "devices")
-    )
+    instances = _of_spots(rows, space, used, "instances")
     spot = market is Market.SPOT
-    stated = options.changed(spot=spot, **({} if spot else {"reclaim_rate": None}))
-    usual = settings_of(stated, compiler, instances.astype(float), step_s)
-    common: dict[str, Any] = {"hosts": instances, "settings": _under(usual, scenario)}
-    terms = expected_duration_s(step_s, steps, gpus, size, **common)
+    stated = asked.options.changed(spot=spot, **({} if spot else {"reclaim_rate": None}))
+    usual = settings_of(stated, asked.compiler, instances.astype(float), step_s)
+    work = Work(
+        step_s=step_s,
+        low_s=low_s,
+        high_s=high_s,
+        coverage=asked.coverage,
+        steps=steps,
+        devices=gpus,
+        checkpoint_bytes=size,
+        hosts=instances.astype(float),
+        settings=_under(usual, scenario),
+    )
+    terms = work.expected_s()
     time_s = np.asarray(total_s(terms))
-
-    def chance(within_s: Any) -> Floats:
-        return probability_within(
-            within_s, step_s, low_s, high_s, steps, gpus, size, coverage=coverage, **common
-        )
-
+    held = instances * _of_spots(rows, space, used, "devices")
+    late = asked.deadline_s
     return {f"terms.{name}": seconds for name, seconds in terms.items()} | {
         "time_s": time_s,
-        "sure_s": _quantile(chance, time_s, confidence),
-        "probability": np.full(len(used), np.nan) if deadline_s is None else chance(deadline_s),
-        "energy_j": _energy(rows, space, used, instances * devices, terms, time_s),
+        "sure_s": _quantile(work.probability_within, time_s, asked.confidence),
+        "probability": np.full(len(used), np.nan) if late is None else work.probability_within(late),
+        "energy_j": _energy(rows, space, used, held, terms, time_s),
     }
 
 
@@ -262,53 +247,35 @@ def _expanded(rows: Rows, space: Space) -> tuple[Ints, Ints, Ints]:
     are left out: the time is the same, so that no aim would choose them.
     """
     prices = _prices(space)
-    pairs = [_pairs(spot, np.isfinite(prices)) for spot in space.spots]
-    counts = np.bincount(rows.spot, minlength=len(pairs))
-    if sum(count * len(each) for count, each in zip(counts.tolist(), pairs, strict=True)) > _MANY:
-        dirt = np.array([pue * grams for pue, grams in _places(space)])
+    pairs = [_pairs(spot, prices) for spot in space.spots]
+    if sum(len(pairs[spot]) for spot in rows.spot.tolist()) > _MANY:
+        dirt = np.nan_to_num([pue * grams for pue, grams in _places(space)], nan=np.inf)
         pairs = [_best_pairs(each, prices, dirt) for each in pairs]
-    parts: list[tuple[Ints, Ints, Ints]] = []
-    for number, each in enumerate(pairs):
-        own = _own(rows, number)
-        if len(own) and each:
-            offer, market = np.array(each).T
-            parts.append((np.repeat(own, len(each)), np.tile(offer, len(own)), np.tile(market, len(own))))
-    if not parts:
-        none = np.zeros(0, dtype=np.int64)
-        return none, none, none
-    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))  # type: ignore[return-value]
+    every = [pair for spot in rows.spot.tolist() for pair in pairs[spot]]
+    offer, market = np.array(every, dtype=np.int64).reshape(-1, 2).T
+    counts = np.array([len(each) for each in pairs], dtype=np.int64)
+    return np.repeat(np.arange(len(rows)), counts[rows.spot]), offer, market
+
+
+def _pairs(spot: Spot, prices: Floats) -> list[tuple[int, int]]:
+    """Offers and the markets in which they have a price; an unpriced one stands once."""
+    if spot.offers == (UNPRICED,):
+        return [(UNPRICED, 0)]
+    known = np.isfinite(prices)
+    return [(offer, market) for offer in spot.offers for market in np.flatnonzero(known[offer]).tolist()]
 
 
 def _best_pairs(pairs: Sequence[tuple[int, int]], prices: Floats, dirt: Floats) -> list[tuple[int, int]]:
     """Offers of hosts that no other one of the same market beats or equals in price and carbon."""
     kept: list[tuple[int, int]] = []
     for market in dict.fromkeys(market for _, market in pairs):
-        least = math.inf
-        first = True
-        own = [offer for offer, its in pairs if its == market]
-        for offer in sorted(
-            own, key=lambda each: (prices[each, market], np.nan_to_num(dirt[each], nan=np.inf))
-        ):
-            grams = math.inf if np.isnan(dirt[offer]) else float(dirt[offer])
-            if first or grams < least:
+        own = sorted((prices[offer, market], dirt[offer], offer) for offer, its in pairs if its == market)
+        least = None
+        for _, grams, offer in own:
+            if least is None or grams < least:
                 kept.append((offer, market))
-                least, first = min(least, grams), False
+                least = grams
     return kept
-
-
-def _own(rows: Rows, number: int) -> Ints:
-    """The rows of a spot, which stand side by side."""
-    start, end = np.searchsorted(rows.spot, [number, number + 1])
-    return np.arange(start, end)
-
-
-def _pairs(spot: Spot, priced: Bools) -> list[tuple[int, int]]:
-    """Offers and the markets in which they have a price; an unpriced one stands once."""
-    if spot.offers == (UNPRICED,):
-        return [(UNPRICED, 0)]
-    return [
-        (offer, market) for offer in spot.offers for market in range(priced.shape[1]) if priced[offer, market]
-    ]
 
 
 def _prices(space: Space) -> Floats:

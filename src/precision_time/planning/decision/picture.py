@@ -1,50 +1,19 @@
-"""A plan as files: the interactive page, a plot of money over time, all candidates as a table."""
+"""Money over time of the candidates of a plan, as a picture; needs matplotlib."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
-from ...io import check_suffix, write_atomically
-from ...render.picture import legible_log_ticks, require_matplotlib, save
-from ...render.table import write_columns
-from .html import to_html
+from ...render.picture import check_picture, legible_log_ticks, save
 
 if TYPE_CHECKING:
     from .result import Plan
 
-KINDS = {"html": (".html",), "plot": (".png", ".svg"), "out": (".csv", ".jsonl")}
+PICTURES = (".png", ".svg")
 _HOUR_S = 3600.0
 _MARKERS = "osD^v<>pPX*hd"
-
-
-def check_paths(*, html: Path | None, plot: Path | None, out: Path | None) -> None:
-    """Refuse files that would not be written, before anything is computed.
-
-    Raises:
-        ConfigError: If a name ends in none of what its option writes.
-        MissingExtraError: If matplotlib is needed and not installed.
-    """
-    for kind, path in (("html", html), ("plot", plot), ("out", out)):
-        if path is not None:
-            check_suffix("--out", path, KINDS[kind])
-    if plot is not None:
-        require_matplotlib()
-
-
-def write_files(plan: Plan, *, html: Path | None, plot: Path | None, out: Path | None) -> Iterator[Path]:
-    """Write what is asked for; the names of what was written."""
-    if html is not None:
-        write_atomically(html, to_html(plan))
-        yield html
-    if plot is not None:
-        write_plot(plan, plot)
-        yield plot
-    if out is not None:
-        write_columns(plan.columns(), out)
-        yield out
 
 
 def write_plot(plan: Plan, path: str | Path) -> None:
@@ -55,7 +24,7 @@ def write_plot(plan: Plan, path: str | Path) -> None:
         MissingExtraError: If matplotlib is not installed.
     """
     path = Path(path)
-    check_paths(html=None, plot=path, out=None)
+    check_picture(path, kinds=PICTURES)
     columns = plan.columns()
     rows = [
         (time / _HOUR_S, usd, device, fits)

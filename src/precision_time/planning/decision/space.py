@@ -182,43 +182,38 @@ def space_of(
             unpriced += [device] if host.alone == (UNPRICED,) else []
             for instances, gpus in _counts(host, wanted):
                 own = host.alone if instances == 1 else host.together
-                if not own:
-                    continue
-                key = (
-                    device,
-                    host.devices,
-                    instances,
-                    gpus,
-                    _links(host, instances, gpus, wanted.own, fed=fed),
-                )
+                links = _links(host, instances, gpus, wanted.own, fed=fed)
+                key = (device, host.devices, instances, gpus, links)
                 if key in merged:
                     merged[key] = replace(merged[key], offers=(*merged[key].offers, *own))
-                    continue
-                fields = _fields(host, instances, gpus, axes, batch, wanted.own)
-                merged[key] = Spot(
-                    device=device,
-                    devices=host.devices,
-                    instances=instances,
-                    gpus=gpus,
-                    offers=own,
-                    fields=fields,
-                )
+                elif own:
+                    merged[key] = Spot(
+                        device=device,
+                        devices=host.devices,
+                        instances=instances,
+                        gpus=gpus,
+                        offers=own,
+                        fields=_fields(host, instances, gpus, axes, batch, wanted.own),
+                    )
     left_out = [each for each in wanted.devices if each not in {spot.device for spot in merged.values()}]
     if left_out:
         markets = " or ".join(market.value for market in wanted.markets)
         notes.append(f"Not rented where and how it is asked ({markets}): {', '.join(left_out)}.")
-    unknown = sorted({found[number].cloud for number in _apart(wanted, found)})
-    if unknown and not wanted.any_network:
+    largest = _largest(found)
+    unknown = {
+        offer.cloud
+        for offer in found
+        if wanted.max_gpus > offer.devices_per_instance == largest[offer.cloud, offer.device]
+        and _node_type_of(offer, wanted.own) is None
+    }
+    if unknown:
+        network, clouds = defaults()["network"], ", ".join(sorted(unknown))
         notes.append(
-            f"The network between hosts of {', '.join(unknown)} is not in the catalog: single hosts of "
-            "theirs alone "
-            "(--any-network joins them)."
-        )
-    elif unknown:
-        network = defaults()["network"]
-        notes.append(
-            f"The network between hosts of {', '.join(unknown)} is not known: {network['assumed']} assumed "
+            f"The network between hosts of {clouds} is not known: {network['assumed']} assumed "
             f"({network['source']})."
+            if wanted.any_network
+            else f"The network between hosts of {clouds} is not in the catalog: single hosts of theirs alone "
+            "(--any-network joins them)."
         )
     return Space(
         offers=found,
@@ -230,19 +225,13 @@ def space_of(
     )
 
 
-def _apart(wanted: Wanted, found: Sequence[Offer]) -> Iterator[int]:
-    """Offers of the largest hosts of a cloud whose network is not known, by number."""
+def _largest(found: Sequence[Offer]) -> dict[tuple[str, str], int]:
+    """Devices of the largest host of each cloud and device."""
     largest: dict[tuple[str, str], int] = {}
     for offer in found:
         key = (offer.cloud, offer.device)
         largest[key] = max(largest.get(key, 0), offer.devices_per_instance)
-    for number, offer in enumerate(found):
-        if (
-            wanted.max_gpus > offer.devices_per_instance
-            and _node_type_of(offer, wanted.own) is None
-            and offer.devices_per_instance == largest[offer.cloud, offer.device]
-        ):
-            yield number
+    return largest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -281,14 +270,11 @@ def _node_type_of(offer: Offer, own: Custom) -> NodeType | None:
 
 def _offers_of(wanted: Wanted) -> tuple[Offer, ...]:
     """The offers of the devices that have a price in one of the markets."""
-    found = offers(
-        clouds=wanted.clouds or None,
-        regions=wanted.regions or None,
-        prices=wanted.prices,
-    )
     return tuple(
         offer
-        for offer in found
+        for offer in offers(
+            clouds=wanted.clouds or None, regions=wanted.regions or None, prices=wanted.prices
+        )
         if offer.device in wanted.devices
         and any(offer.price(market) is not None for market in wanted.markets)
     )
@@ -300,35 +286,28 @@ def _hosts(device: str, found: Sequence[Offer], wanted: Wanted) -> Iterator[_Hos
     own = [number for number, offer in enumerate(found) if offer.device == device]
     if not own:
         if all(offer.device != device for offer in offers(prices=wanted.prices)):  # else rented elsewhere
-            yield _Host(
-                device=device,
-                node_type="",
-                devices=max(usual.devices, 1),
-                alone=(UNPRICED,),
-                together=(UNPRICED,),
-            )
+            none, devices = (UNPRICED,), max(usual.devices, 1)
+            yield _Host(device=device, node_type="", devices=devices, alone=none, together=none)
         return
-    largest: dict[str, int] = {}
-    for number in own:
-        offer = found[number]
-        largest[offer.cloud] = max(largest.get(offer.cloud, 0), offer.devices_per_instance)
+    largest = _largest(found)
     kinds: dict[tuple[str, int], list[int]] = {}
     for number in own:
-        offer = found[number]
-        node = _node_type_of(offer, wanted.own)
-        kinds.setdefault((node.name if node else "", offer.devices_per_instance), []).append(number)
+        node = _node_type_of(found[number], wanted.own)
+        kind = (node.name if node else "", found[number].devices_per_instance)
+        kinds.setdefault(kind, []).append(number)
     for (node_type, devices), numbers in kinds.items():
+        together = (
+            number
+            for number in numbers
+            if wanted.any_network
+            or (node_type and (devices >= _FULL_HOST or largest[found[number].cloud, device] == devices))
+        )
         yield _Host(
             device=device,
             node_type=node_type,
             devices=devices,
             alone=tuple(numbers),
-            together=tuple(
-                number
-                for number in numbers
-                if wanted.any_network
-                or (node_type and (devices >= _FULL_HOST or largest[found[number].cloud] == devices))
-            ),
+            together=tuple(together),
         )
 
 
@@ -410,15 +389,13 @@ def _batch(axes: Mapping[str, Sequence[Any]], workload: Workload) -> tuple[int |
         return None, []
     if axes.get("batch_size"):
         return None, [
-            "The batch is given per device, so that the global batch grows with the devices: all "
-            "candidates see "
-            "as many samples, but not in as many steps. global_batch_size makes them train alike."
+            "The batch is given per device, so that the global batch grows with the devices: all candidates "
+            "see as many samples, but not in as many steps. global_batch_size makes them train alike."
         ]
     samples, source = usual_global_batch(workload)
     return samples, [
         f"Global batch not given: {samples:,} samples per step, the same for all candidates, so that all "
-        "train "
-        f"alike ({source}); up to {_NEAR_SHARE:.0%} more or less where the devices share it evenly."
+        f"train alike ({source}); up to {_NEAR_SHARE:.0%} more or less where the devices share it evenly."
     ]
 
 
@@ -426,8 +403,7 @@ def usual_global_batch(workload: Workload) -> tuple[int, str]:
     """Samples per step of such models, and the source."""
     rows: Mapping[str, Any] = defaults()["batch"]
     named = next((name for name in rows if workload.task and name in workload.task), workload.family)
-    row = rows.get(named, rows["default"])
-    tokens = tokens_per_sample(workload)
+    row, tokens = rows.get(named, rows["default"]), tokens_per_sample(workload)
     if "tokens" in row and tokens is not None:
         return max(round(row["tokens"] / tokens), 1), row["source"]
     return int(row["samples"]), row["source"]

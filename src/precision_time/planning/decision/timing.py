@@ -20,8 +20,7 @@ from ...arrays import Ints
 from ...diagnostics import Diagnostics
 from ...errors import PrecisionTimeError
 from ...predict.answer import model_flops_utilization
-from ...predict.streaming import sweep_tables
-from ...predict.sweep import Table
+from ...predict.sweep import Table, sweep_tables
 from ...records import dataclass
 from ...request.batch import says_no_layout, tokens_per_sample
 from ...request.dataset_rows import rows_of_dataset
@@ -62,28 +61,25 @@ class Timing:
     def __call__(self, space: Space) -> tuple[Table, Ints]:
         """All rows, and the number of the spot of each, in order."""
         fields = [spot.fields for spot in space.spots]
-        first: dict[Any, int] = {}
-        if self.is_large:
-            for number, spot in enumerate(space.spots):
-                first.setdefault(_shape(spot), number)
-        alike = sorted(set(first.values())) if first else [*range(len(fields))]
+        shapes = [_shape(spot) if self.is_large else number for number, spot in enumerate(space.spots)]
+        first = {shape: number for number, shape in [*enumerate(shapes)][::-1]}
+        alike = sorted(first.values())
         table, spots = self._swept([fields[number] for number in alike], alike)
-        others = [number for number in range(len(fields)) if number not in set(alike)]
         table[STATED] = np.zeros(len(spots), dtype=bool)
-        if not others:
-            return table, spots
         follow: list[Mapping[str, Any]] = []
         owners: list[int] = []
-        for number in others:
-            rows = np.flatnonzero(spots == first[_shape(space.spots[number])])
-            follow += [_at_layout(fields[number], table, int(row)) for row in rows]
-            owners += [number] * len(rows)
+        for number, shape in enumerate(shapes):
+            if first[shape] != number:
+                rows = np.flatnonzero(spots == first[shape]).tolist()
+                follow += [_at_layout(fields[number], table, row) for row in rows]
+                owners += [number] * len(rows)
+        if not owners:
+            return table, spots
         more, _ = self._swept(follow, owners)
         more[STATED] = np.ones(len(owners), dtype=bool)
-        whole = _joined(table, more)
         number_of = np.concatenate([spots, np.array(owners)])
         order = np.argsort(number_of, kind="stable")
-        return {name: values[order] for name, values in whole.items()}, number_of[order]
+        return {name: values[order] for name, values in _joined([table, more]).items()}, number_of[order]
 
     def _swept(self, fields: Sequence[Mapping[str, Any]], numbers: Sequence[int]) -> tuple[Table, Ints]:
         grid = grid_of_requests(fields)
@@ -92,30 +88,19 @@ class Timing:
             grid = replace(grid, block_requests=_LARGE_BLOCK)
         several = large or grid.rows >= _MANY_ROWS or self.ray is not None
         tables: list[Table] = []
-        done = 0
-        for table in sweep_tables(
-            grid, ray=self.ray, workers=self.workers if several else 1, with_terms=True
-        ):
+        workers = self.workers if several else 1
+        for table in sweep_tables(grid, ray=self.ray, workers=workers, with_terms=True):
             tables.append(table)
-            done += len(table["job"])
             if self.progress is not None:
-                self.progress(done, grid.rows)
-        counts = [combinations(each) for each in fields]
-        joined = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
-        return joined, np.repeat(np.array(numbers), counts)
+                self.progress(sum(len(each["job"]) for each in tables), grid.rows)
+        return _joined(tables), np.repeat(np.array(numbers), [combinations(each) for each in fields])
 
 
-def _joined(first: Table, second: Table) -> Table:
-    """The rows of both; a column that one lacks is of a field that none of its requests states."""
-    counts = [len(table["job"]) for table in (first, second)]
+def _joined(tables: Sequence[Table]) -> Table:
+    """The rows of all; a column that one lacks is of a field that none of its requests states."""
     return {
-        name: np.concatenate(
-            [
-                table[name] if name in table else np.full(count, None)
-                for table, count in zip((first, second), counts, strict=True)
-            ]
-        )
-        for name in {**first, **second}
+        name: np.concatenate([t[name] if name in t else np.full(len(t["job"]), None) for t in tables])
+        for name in dict.fromkeys(name for table in tables for name in table)
     }
 
 
@@ -140,7 +125,7 @@ def layout_fields(words: str) -> dict[str, Any]:
     """Options of a layout as fields of a request: the way back from `option_words`.
 
     >>> layout_fields("--tp 8 --zero-stage 1 --no-reshard-after-forward -b 2")
-    {'tp': '8', 'zero': '1', 'reshard_after_forward': False, 'batch_size': '2'}
+    {'tp': '8', 'zero_stage': '1', 'reshard_after_forward': False, 'batch_size': '2'}
     """
     found: dict[str, Any] = {}
     name = ""

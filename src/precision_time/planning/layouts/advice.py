@@ -11,7 +11,7 @@ from ...cost.job import Job
 from ...cost.memory import memory_of
 from ...cost.search import Nearest, fitting, group_under, space_of
 from ...executor import in_chunks
-from ...parallel.layout import EQUAL_WITHIN, Checkpointing, Layout
+from ...parallel.layout import EQUAL_WITHIN, Layout, Recompute
 from ...parallel.space import Fixed
 from ...units import format_duration
 from .result import RankedLayout, Shortfall, layout_name
@@ -76,7 +76,7 @@ def shortfall(job: Job, batch: int, nearest: Nearest, fixed: Fixed) -> Shortfall
     return Shortfall(
         layout=nearest.layout,
         needed_bytes=nearest.needed_bytes,
-        capacity_bytes=job.cluster.device.memory_bytes,
+        capacity_bytes=job.cluster.device.usable_bytes,
         memory_terms={name: float(np.max(value)) for name, value in memory.items()},
         advice=tuple(advice),
     )
@@ -84,7 +84,7 @@ def shortfall(job: Job, batch: int, nearest: Nearest, fixed: Fixed) -> Shortfall
 
 def _more_devices(job: Job, batch: int, fixed: Fixed) -> str:
     """The fewest devices, doubling, on which a fully sharded or fully recomputing layout fits."""
-    lean: Fixed = {"zero_stage": (1, 3), "checkpointing": (Checkpointing.FULL,), **fixed}
+    lean: Fixed = {"zero_stage": (1, 3), "recompute": (Recompute.FULL,), **fixed}
     cluster = job.cluster
     for _ in range(_DOUBLINGS):
         if cluster.num_devices * 2 > _MOST_DEVICES:

@@ -8,22 +8,25 @@ from dataclasses import replace
 from typing import Any
 
 from ...cost.job import Job
-from ...cost.search import under, usual_batch
+from ...cost.search import under
 from ...diagnostics import Diagnostic, Diagnostics, Severity
 from ...errors import ConfigError
 from ...learn.artifact import chosen_predictor
 from ...parallel.layout import Layout
-from ...parallel.space import parse_fixed
-from ...predict.api import as_request, diagnostics_of, predict
+from ...parallel.space import Fixed, parse_fixed
+from ...predict.api import diagnostics_of, predict
 from ...predict.prediction import Prediction
 from ...predict.remedies import at_layout, suggest_fit
 from ...ray_executor import open_executor
+from ...request.layout import habits_with_experts
 from ...request.lengths import check_full_rows
 from ...request.method import degrees_of_method
+from ...request.practice import axes_of
+from ...request.published import usual_global_batch
 from ...request.request import Request
-from ...request.resolve import cluster_of, precision_of, stack_of, workload_of
+from ...request.resolve import cluster_of, precision_of, stack_of, usual_stack_of, workload_of
 from ...request.schema import LayoutOptions, request_fields
-from ...request.signature import takes_request_fields
+from ...request.signature import as_request, takes_request_fields
 from ...workload.workload import Workload
 from .memory_timeline import MemoryTimeline, memory_of_step
 from .result import LayoutSearch
@@ -104,7 +107,8 @@ def find_layouts(
     measured = (_UNUSED,) if request.anchors or request.calibration is not None else ()
     said = (*diagnostics_of(predictor), *measured, *job.diagnostics)
     job = replace(job, diagnostics=said)
-    fixed = {**degrees_of_method(job.workload), **fixed}
+    habits = habits_with_experts(job, recomputing=False)
+    fixed = {**degrees_of_method(job.workload), **habits, **_other_axes(request), **fixed}
     with open_executor(ray, workers) as over:
         search = search_layouts(
             job,
@@ -116,6 +120,7 @@ def find_layouts(
             predictor=predictor,
             coverage=request.coverage,
             progress=progress,
+            request=request,
         )
     search = replace(search, request=request)
     missing = search.shortfall
@@ -125,6 +130,12 @@ def find_layouts(
     nearest = under(job, missing.layout)
     remedy = suggest_fit(at_layout(request, nearest), nearest, predictor)
     return replace(search, shortfall=replace(missing, advice=(*missing.advice, remedy)))
+
+
+def _other_axes(request: Request) -> Fixed:
+    """Degree 1 along the axes that a named stack lacks; nothing of a stack of which none are known."""
+    has = axes_of(request.stack) if request.stack is not None else ()
+    return {axis: (1,) for axis in ("tp", "pp", "cp") if axis not in has} if has else {}
 
 
 @takes_request_fields()
@@ -158,7 +169,8 @@ def _plain_job(request: Request) -> tuple[Job, int]:
     found = Diagnostics()
     workload = workload_of(request)
     cluster = cluster_of(request, found)
-    stack = stack_of(request, workload.family, cluster.device, found)
+    usual = usual_stack_of(request, workload, cluster)
+    stack = stack_of(request, workload.family, cluster.device, found, usual=usual)
     precision = precision_of(request.precision, cluster.device, found, stack, graph=workload.graph)
     check_full_rows(request)
     batch = _batch(request.global_batch_size, workload, request.gpus, found) * workload.rows_per_sample
@@ -187,7 +199,7 @@ def _batch(given: float | None, workload: Workload, gpus: int, found: Diagnostic
                 f"global_batch_size={math.ceil(given)}."
             )
         return int(given)
-    batch, tokens = usual_batch(workload, gpus), workload.graph.seq_len
+    batch, tokens = usual_global_batch(workload, gpus), workload.graph.seq_len
     size = f"{batch / gpus:g} per device" if tokens is None else f"{batch * tokens / 2**20:.3g}M tokens"
     found.assume("default-batch", f"Global batch not given: {batch} samples per step ({size}) assumed.")
     return batch

@@ -25,7 +25,7 @@ _CHUNK = 256
 _PLAIN = frozenset(
     (
         *("zero_stage", "dp_shard", "reshard_after_forward", "prefetch", "vpp", "schedule"),
-        "checkpointed_share",
+        "recompute_layers",
     )
 )
 """What layouts of one family may differ in."""
@@ -76,7 +76,7 @@ def families_of(layouts: Iterable[Layout], policy_of: Callable[[Layout], Hashabl
     families: dict[Hashable, list[Layout]] = defaultdict(list)
     for layout in layouts:
         families[_kept(layout), policy_of(layout)].append(layout)
-    return [sorted(members, key=attrgetter("checkpointed_share")) for members in families.values()]
+    return [sorted(members, key=attrgetter("recompute_share")) for members in families.values()]
 
 
 @dataclass(slots=True)
@@ -151,7 +151,7 @@ def _shared_and_bubble_s(job: OneCopy[Job], layouts: Sequence[Layout]) -> Floats
 
 def _kind(layout: Layout) -> Hashable:
     """How a layout is cut and sharded: what corrections differ by most."""
-    return (layout.zero_stage, layout.schedule, layout.tp > 1, layout.pp > 1, layout.checkpointing)
+    return (layout.zero_stage, layout.schedule, layout.tp > 1, layout.pp > 1, layout.recompute)
 
 
 def _bubble_share(layout: Layout) -> float:

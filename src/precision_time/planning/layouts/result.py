@@ -8,14 +8,14 @@ from dataclasses import asdict, field, fields
 from typing import TYPE_CHECKING, Any
 
 from ...cost.job import Job
-from ...diagnostics import Diagnostic, Severity, texts_of
+from ...diagnostics import Diagnostic
 from ...errors import ConfigError, LayoutError
-from ...parallel.layout import Checkpointing, Layout, Offload, PipelineSchedule
+from ...parallel.layout import Layout, Offload, PipelineSchedule, Recompute
 from ...plain import from_plain
 from ...predict.prediction import Prediction
 from ...records import dataclass
 from ...render.blocks import GAP, TEXT_WIDTH, Block, Text, Tone, warnings
-from ...render.result import Result
+from ...render.result import Remarked
 from ...render.table import Table
 from ...request.request import Request
 from ...request.schema import ALIASES
@@ -102,7 +102,7 @@ class Shortfall:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
-class LayoutSearch(Result):
+class LayoutSearch(Remarked):
     """The best layouts of a job, fastest first."""
 
     model: str
@@ -162,16 +162,6 @@ class LayoutSearch(Result):
         other = f" Or the first of the {len(self.ranked)} that it can run: --pick {runs}."
         raise LayoutError(f"{found}{other if runs else ''}")
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """What was filled in, in words."""
-        return texts_of(self.diagnostics, Severity.ASSUMPTION)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What to act on whatever the layout, in words."""
-        return texts_of(self.diagnostics, Severity.WARNING)
-
     def in_one_line(self) -> str:
         """What was asked, and the best."""
         found = "nothing fits"
@@ -224,9 +214,9 @@ def layout_name(layout: Layout) -> str:
         chunks = layout.vpp if layout.schedule is PipelineSchedule.INTERLEAVED else ""
         words.append(f"{layout.schedule.value}{chunks}")
     words.append(f"{layout.micro_batch_size:g}x{layout.num_microbatches}")
-    if layout.checkpointing is not Checkpointing.NONE:
-        partly = layout.checkpointing is Checkpointing.FULL and layout.checkpointed_share < 1.0
-        words.append(f"full:{layout.checkpointed_share:.3g}" if partly else layout.checkpointing.value)
+    if layout.recompute is not Recompute.NONE:
+        partly = layout.recompute is Recompute.FULL and layout.recompute_layers
+        words.append(f"full:{layout.recompute_layers:.3g}" if partly else layout.recompute.value)
     if layout.offload is not Offload.NONE:
         words.append(f"offload-{layout.offload.value}")
     return " ".join(words)

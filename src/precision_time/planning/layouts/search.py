@@ -20,13 +20,15 @@ from ...errors import ConfigError, LayoutError
 from ...executor import Executor, OneCopy, in_chunks
 from ...learn.artifact import TrainedPredictor, shipped_predictor
 from ...learn.table import JobTable
-from ...parallel.layout import EQUAL_WITHIN, Checkpointing, Layout, Offload, simplicity
+from ...parallel.layout import EQUAL_WITHIN, Layout, Offload, Recompute, simplicity
 from ...parallel.shape import model_shape
 from ...parallel.space import Fixed, Frame, Refusals
 from ...parallel.validation import layout_warnings
 from ...precision.policy import PrecisionPolicy
 from ...predict.answer import answer
+from ...predict.remedies import at_layout
 from ...predict.view import prediction_of
+from ...request.request import Request
 from ...units import format_bytes
 from .advice import shortfall, why_first
 from .pricing import bounds_of, families_of, priced_by
@@ -61,6 +63,7 @@ def search_layouts(
     predictor: TrainedPredictor | None = None,
     coverage: float = 0.9,
     progress: Progress | None = None,
+    request: Request | None = None,
 ) -> LayoutSearch:
     """The fastest layouts of a job.
 
@@ -78,6 +81,7 @@ def search_layouts(
         predictor: Instead of the shipped one.
         coverage: Probability that the intervals hold, 0..1.
         progress: Called at every step.
+        request: What the job was asked by: what it leaves open is in the answers of the layouts shown.
 
     Returns:
         Ranked layouts; none where nothing fits, with what misses and what to change.
@@ -100,7 +104,7 @@ def search_layouts(
     )
     if kept.layouts:
         _price(pricing, kept.layouts, top, exhaustive)
-    ranked = _ranked(pricing, top, coverage)
+    ranked = _ranked(pricing, top, coverage, request)
     nearest = None if ranked else kept.nearest
     missing = None if nearest is None else shortfall(job, batch, nearest, fixed or {})
     return LayoutSearch(
@@ -154,7 +158,7 @@ def _candidates(
         kept = _fitting(one, frames(refused, beyond_domain=beyond), over, report)
         if kept.layouts:
             break
-    short = all(layout.checkpointing is Checkpointing.FULL for layout in kept.layouts)
+    short = all(layout.recompute is Recompute.FULL for layout in kept.layouts)
     if short and "offload" not in fixed:
         moved = frames(Refusals(), beyond_domain=beyond, offload=True)
         capacity = constants("optimizers")["offload"]["host_bytes"]
@@ -186,12 +190,12 @@ def _gaining(offloaded: Pruned, plain: Sequence[Layout]) -> Pruned:
     return replace(offloaded, layouts=kept, recomputing=offloaded.recomputing + left)
 
 
-_RECOMPUTING_NONE: Mapping[str, Any] = {"checkpointing": Checkpointing.NONE, "checkpointed_share": 1.0}
+_RECOMPUTING_NONE: Mapping[str, Any] = {"recompute": Recompute.NONE, "recompute_layers": 0.0}
 
 
 def _recomputed_share(layout: Layout) -> float:
     """Share of the layers that the backward pass runs again."""
-    return layout.checkpointed_share if layout.checkpointing is Checkpointing.FULL else 0.0
+    return layout.recompute_share if layout.recompute is Recompute.FULL else 0.0
 
 
 def _in_words(fixed: Fixed) -> str:
@@ -230,7 +234,7 @@ def _bounded(frames: Iterable[Frame], most: int | None) -> Iterator[Frame]:
 
 
 def _first_of(frame: Frame) -> Layout:
-    return frame.layout(frame.batches[0], frame.checkpointing[-1])
+    return frame.layout(frame.batches[0], frame.recompute[-1])
 
 
 @dataclass(slots=True)
@@ -266,7 +270,7 @@ class _Pricing:
 def _price(pricing: _Pricing, layouts: Sequence[Layout], top: int, exhaustive: bool) -> None:
     """Price some of each kind, then all that their bounds do not rule out, lowest first."""
     precision = _precision_by_stage(pricing.job.value, layouts)
-    families = families_of(layouts, lambda layout: precision[layout.zero_stage])
+    families = families_of(layouts, lambda layout: precision[layout.weights_stage])
     bounds = bounds_of(pricing.job, families, pricing.over)
     left = np.arange(len(bounds.layouts))
     chosen = left if exhaustive else bounds.samples(_SAMPLES)
@@ -280,11 +284,13 @@ def _price(pricing: _Pricing, layouts: Sequence[Layout], top: int, exhaustive: b
 
 def _precision_by_stage(job: Job, layouts: Sequence[Layout]) -> dict[int, PrecisionPolicy]:
     """What a job runs in under each ZeRO stage of some layouts."""
-    some = {layout.zero_stage: layout for layout in layouts}
+    some = {layout.weights_stage: layout for layout in layouts}
     return {stage: under(job, layout).precision for stage, layout in some.items()}
 
 
-def _ranked(pricing: _Pricing, top: int, coverage: float) -> tuple[RankedLayout, ...]:
+def _ranked(
+    pricing: _Pricing, top: int, coverage: float, request: Request | None
+) -> tuple[RankedLayout, ...]:
     """The fastest layouts by the time of their answer, with the whole answer for each.
 
     First comes the simplest of those that are as fast as the fastest: of layouts that no measurement could
@@ -308,7 +314,8 @@ def _ranked(pricing: _Pricing, top: int, coverage: float) -> tuple[RankedLayout,
             on_host = format_bytes(host_bytes(plain, layout))
             found.warn("host-memory", f"Hosts must have {on_host} of memory per device for the offload.")
         jobs = Jobs.of([replace(job, diagnostics=tuple(found.items))])
-        prediction = prediction_of(answer(jobs, predictor, coverage=coverage), 0)
+        asked = () if request is None else (at_layout(request, job),)
+        prediction = prediction_of(answer(jobs, predictor, coverage=coverage, requests=asked), 0)
         answers.append(RankedLayout(layout=layout, prediction=prediction))
     answers.sort(key=lambda each: each.step_time_s)
     return tuple(sorted(answers, key=lambda each: _behind(each, answers[0], simplest)))

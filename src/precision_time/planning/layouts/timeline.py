@@ -15,7 +15,7 @@ from itertools import groupby
 from ...cost.job import Job, Jobs
 from ...cost.step import StepCosts, price
 from ...cost.terms import EXPOSED_TERMS, METHOD_TERMS, TERMS, Pass
-from ...parallel.layout import Checkpointing, Layout
+from ...parallel.layout import Layout, Recompute
 from ...parallel.schedules.contract import StageTimes, Work
 from ...parallel.schedules.simulate import Span, simulate
 from ...predict.prediction import Prediction
@@ -192,7 +192,7 @@ def _passes(job: Job, prediction: Prediction) -> _Passes:
 
 def _forward_share(job: Job, costs: StepCosts) -> float:
     """Part of the kernels that runs in the forward pass: what full checkpointing would do again."""
-    full = replace(job, layout=replace(job.layout, checkpointing=Checkpointing.FULL, checkpointed_share=1.0))
+    full = replace(job, layout=replace(job.layout, recompute=Recompute.FULL, recompute_layers=0.0))
     again = price(Jobs.at(full)).terms
     kernels = sum(
         float(seconds[0])

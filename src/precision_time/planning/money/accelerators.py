@@ -27,7 +27,6 @@ def words() -> Mapping[str, Any]:
     return packaged_toml(__package__, "data/prices.toml")
 
 
-@memo(8192)
 def listed_device(
     cloud: str, instance_type: str, accelerator: str, count: float, own: Collection[str] = frozenset()
 ) -> Listed:

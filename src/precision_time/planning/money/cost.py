@@ -9,12 +9,18 @@ at $r_s$, $E$ bytes leave the cloud at $r_e$. All arguments broadcast: a plan ne
 
 from __future__ import annotations
 
+import csv
 import math
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ...cache import data
 from ...errors import CatalogError
+from ...io import packaged
 from ...records import dataclass
 from ...units import GIGA
 from .offer import Market, Offer, whole_instances
@@ -160,3 +166,47 @@ def _check(name: str, value: npt.ArrayLike, *, least: float) -> None:
         raise CatalogError(
             f"{name} is {wrong:g}; it has to be a number of at least {least:g}. To fix: state another."
         )
+
+
+class Term(StrEnum):
+    """What is paid by the gigabyte (1e9 bytes)."""
+
+    STORAGE = "storage"
+    """Per month."""
+    EGRESS = "egress"
+    """To the internet."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rate:
+    """A list rate."""
+
+    cloud: str
+    term: Term
+    usd_per_gb: float
+    what: str
+    """Product and place."""
+    date: str
+    source: str
+    """ "recalled" where it was not read again."""
+
+
+def list_rate(cloud: str, term: Term) -> Rate | None:
+    """The rate of a cloud (`data/rates.csv`); None where none is known, which is not to be taken for zero.
+
+    List rates of the first tier: larger amounts cost less per gigabyte, so that a rate is an upper bound.
+
+    >>> list_rate("aws", Term.EGRESS).usd_per_gb, list_rate("nebius", Term.EGRESS)
+    (0.09, None)
+    """
+    return _rates().get((cloud.lower(), term))
+
+
+@data
+def _rates() -> Mapping[tuple[str, Term], Rate]:
+    lines = packaged(__package__, "data/rates.csv").read_text(encoding="utf-8").splitlines()
+    rows: list[dict[str, Any]] = [*csv.DictReader(lines)]
+    rates = (
+        Rate(**{**row, "term": Term(row["term"]), "usd_per_gb": float(row["usd_per_gb"])}) for row in rows
+    )
+    return {(rate.cloud, rate.term): rate for rate in rates}

@@ -216,7 +216,7 @@ class _Reader:
         reasons = (
             (not math.isfinite(price), "not a number"),
             (price < 0.0, "below zero"),
-            (price == 0.0, "zero_stage"),
+            (price == 0.0, "zero"),
             (price > count * limit["most_usd_per_device_hour"], limit["reason"]),
         )
         wrong = next((reason for is_wrong, reason in reasons if is_wrong), None)

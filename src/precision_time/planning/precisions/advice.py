@@ -10,20 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, field
-from typing import Any, Literal
+from typing import Any
 
 from ...errors import ConfigError
 from ...precision.catalog import get_policy
-from ...predict.api import as_request
 from ...predict.compare import answer_all
 from ...predict.prediction import Prediction
-from ...predict.predictions import data_frame
 from ...records import dataclass
 from ...render.blocks import TEXT_WIDTH, Block
-from ...render.result import Result
+from ...render.result import Tabular
 from ...request.request import Request
 from ...request.schema import RUN_LENGTHS
-from ...request.signature import takes_request_fields
+from ...request.signature import as_request, takes_request_fields
 from ...request.sweep import ALL, combinations_of
 from ...units import format_bytes
 from ..run.api import run_of
@@ -110,7 +108,7 @@ class AdvisedPrecision:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
-class PrecisionAdvice(Result):
+class PrecisionAdvice(Tabular):
     """The precisions of a device side by side, fastest first, and one of them."""
 
     model: str
@@ -144,10 +142,6 @@ class PrecisionAdvice(Result):
         ]
         names = dict.fromkeys(name for row in flat for name in row)
         return {name: [row.get(name) for row in flat] for name in names}
-
-    def to_frame(self, backend: Literal["pandas", "polars"] | None = None) -> Any:
-        """The columns as a data frame; see `Predictions.to_frame`."""
-        return data_frame(self.columns(), backend)
 
     def in_one_line(self) -> str:
         """The one to take."""

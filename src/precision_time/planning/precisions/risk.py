@@ -4,21 +4,16 @@ A risk is a relative gap of the loss at the end of training, (loss - loss of the
 reference: 0.0025 is a quarter of a percent. Measured gaps are of small trainings with emulated rounding
 (`data/measured_risk.csv`), published ones of large models (`data/risks.toml`). Of the two the one counts
 whose model is nearer in size to the one asked. Where neither has a number there is none: `None`.
-
-The gap of a whole model is shared among its groups of layers in proportion to what was measured of each
-kind of layers alone, or by FLOPs where that was not measured: gaps of groups are taken to add up.
 """
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Any
-
-import numpy as np
 
 from ...cache import data
 from ...errors import ConfigError, UnknownNameError, shown
@@ -26,7 +21,6 @@ from ...io import packaged, packaged_toml
 from ...precision.policy import DType
 from ...records import dataclass
 from ...workload.workload import Workload
-from .groups import LayerGroup
 
 WHOLE = "all"
 """The group of the table of measured risks that is the whole model."""
@@ -38,8 +32,6 @@ EVIDENCE = (NEAREST, "measured", "published")
 RESOLUTION = 0.005
 """Largest standard error of a measured gap of a whole model that is taken."""
 _TABLE = "measured_risk.csv"
-_BY_FLOPS = "shared among the layers by FLOPs"
-_AS_MEASURED = "shared among the layers as the measured gaps of each kind of them alone"
 
 
 class Basis(StrEnum):
@@ -98,27 +90,27 @@ class NumberType:
 @data
 def number_type(dtype: DType) -> NumberType:
     """What is known of a number format."""
-    return NumberType(name=dtype.value, **_facts()["type"][dtype.value])
+    return NumberType(name=dtype.value, **risk_facts()["type"][dtype.value])
 
 
 def standing(precision: str) -> str:
     """reference, established, with care or research; "unknown" of a precision that nothing is noted of."""
-    return str(_facts()["precision"].get(precision, {}).get("standing", "unknown"))
+    return str(risk_facts()["precision"].get(precision, {}).get("standing", "unknown"))
 
 
 def facts_of(precision: str) -> tuple[Fact, ...]:
     """What is known of training in a precision, each with its source."""
-    return tuple(Fact(**fact) for fact in _facts()["precision"].get(precision, {}).get("fact", ()))
+    return tuple(Fact(**fact) for fact in risk_facts()["precision"].get(precision, {}).get("fact", ()))
 
 
 def workload_kind(workload: Workload) -> str:
     """The kind of a workload in the table of measured risks; its family where there is none."""
-    return str(_facts()["workload"].get(workload.family, workload.family))
+    return str(risk_facts()["workload"].get(workload.family, workload.family))
 
 
 def needs_loss_scaling(precision: str) -> bool:
     """Whether gradients become zero in a precision without loss scaling, whether its policy has it or not."""
-    return bool(_facts()["precision"].get(precision, {}).get("loss_scaling", False))
+    return bool(risk_facts()["precision"].get(precision, {}).get("loss_scaling", False))
 
 
 def risk_of(
@@ -151,105 +143,11 @@ def risk_of(
 
 def measured_risk(workload: Workload, precision: str, *, recipe: str | None = None) -> Risk | None:
     """What was measured of a kind of workload, however uncertain; None where nothing was."""
-    return _measured(workload_kind(workload), WHOLE, precision, recipe)
-
-
-def group_risks(
-    workload: Workload,
-    groups: Sequence[LayerGroup],
-    dtype: DType,
-    *,
-    recipe: str | None = None,
-    evidence: str = NEAREST,
-) -> tuple[Risk | None, ...]:
-    """The risk of each group of layers in a type, all others in the reference; None where no number is known.
-
-    Args:
-        workload: Of the model.
-        groups: All groups of it.
-        dtype: Their type.
-        recipe: Of narrow products; None for the usual one of schedules.
-        evidence: As of `risk_of`.
-    """
-    precision = _facts()["schedule"][dtype.value]["precision"]
-    recipe = schedule_fields(dtype, recipe=recipe).get("fp8_recipe")
-    whole = risk_of(workload, precision, recipe=recipe, evidence=evidence)
-    if whole is None:
-        return (None,) * len(groups)
-    shares, how = _measured_shares(workload_kind(workload), groups, precision, recipe), _AS_MEASURED
-    if shares is None:
-        shares, how = [group.flops_share for group in groups], _BY_FLOPS
-    return tuple(
-        replace(
-            whole,
-            loss_gap=whole.loss_gap * share,
-            error=None if whole.error is None else whole.error * share,
-            source=f"{whole.source}; {how}",
-        )
-        for share in shares
-    )
-
-
-def _measured_shares(
-    kind: str, groups: Sequence[LayerGroup], precision: str, recipe: str | None
-) -> list[float] | None:
-    """The part of each group of the gap, by what was measured of its kind alone.
-
-    None where one was not measured, or all of them together differ from fp32 by less than twice their
-    standard error. A gap below its own standard error counts as that: it is not known to be less.
-    """
-    found = [_measured(kind, group.kind, precision, recipe) for group in groups]
-    gaps = [(each.loss_gap, each.error) for each in found if each is not None and each.error is not None]
-    together, error = math.fsum(gap for gap, _ in gaps), math.hypot(*(error for _, error in gaps))
-    if len(gaps) < len(groups) or not 2.0 * error < together < math.inf:
-        return None
-    parts = [max(gap, error) * _part_of_kind(group) for (gap, error), group in zip(gaps, groups, strict=True)]
-    total = math.fsum(parts)
-    return [part / total for part in parts]
-
-
-def _part_of_kind(group: LayerGroup) -> float:
-    """Of the layers of its kind in a measured model: by FLOPs, of a first or last block by blocks."""
-    if group.blocks:
-        return min(float(_facts()["measured_models"]["blocks"]) / group.blocks, 1.0)
-    return group.kind_share
-
-
-def schedule_fields(dtype: DType, *, recipe: str | None = None) -> dict[str, Any]:
-    """What a policy file says beside its layers where some of them run in a type."""
-    said = {name: value for name, value in _facts()["schedule"][dtype.value].items() if name != "precision"}
-    if recipe is not None and "fp8_recipe" in said:
-        said["fp8_recipe"] = recipe
-    return said
-
-
-def share_of_gap(over_time: str, start: float, end: float) -> float:
-    """The part of a loss gap that training in a narrow type from one share of a run to another leaves, 0..1.
-
-    Raises:
-        UnknownNameError: No such curve.
-    """
-    curves = _facts()["over_time"]
-    if over_time not in curves:
-        raise UnknownNameError(
-            kind="curve of risk over time",
-            name=over_time,
-            known=tuple(curves),
-            hint=f"Curves: {', '.join(curves)}.",
-        )
-    curve = curves[over_time]
-    low, high = np.interp([start, end], curve["shares"], curve["weights"])
-    return float(high - low)
-
-
-def curve_words(over_time: str) -> str:
-    """What a curve of risk over time says, with its source."""
-    curve = _facts()["over_time"][over_time]
-    return f"{curve['text']} ({curve['source']})"
+    return measured_gap(workload_kind(workload), WHOLE, precision, recipe)
 
 
 def _published(precision: str, recipe: str | None) -> Risk | None:
-    gap = _facts()["precision"].get(precision, {}).get("gap")
+    gap = risk_facts()["precision"].get(precision, {}).get("gap")
     if gap is None:
         return None
     bound = "at most " if gap.get("bound") else ""
@@ -263,8 +161,9 @@ def _published(precision: str, recipe: str | None) -> Risk | None:
     )
 
 
-def _measured(kind: str, group: str, precision: str, recipe: str | None) -> Risk | None:
-    named = _facts()["measured"].get(precision)
+def measured_gap(kind: str, group: str, precision: str, recipe: str | None) -> Risk | None:
+    """What was measured of a group of layers of a kind of workload; None where nothing was."""
+    named = risk_facts()["measured"].get(precision)
     if named is None:
         return None
     usual = named["recipe"] if recipe is None else named.get("of", {}).get(recipe)
@@ -306,7 +205,8 @@ def _mean(rows: list[Mapping[str, str]]) -> Risk:
     )
 
 
-def _facts() -> Mapping[str, Any]:
+def risk_facts() -> Mapping[str, Any]:
+    """What is known of precisions: `data/risks.toml`."""
     return packaged_toml(__package__, "data/risks.toml")
 
 

@@ -14,21 +14,28 @@ from ...cost.job import Job
 from ...cost.terms import DATA_STALL
 from ...diagnostics import Diagnostics
 from ...errors import ConfigError
-from ...predict.api import as_request, predict_each
+from ...predict.api import predict_each
 from ...predict.prediction import Interval, Prediction
 from ...request.request import Request
 from ...request.schema import RUN_LENGTHS
-from ...request.signature import takes_request_fields
+from ...request.signature import as_request, takes_request_fields
 from ...units import GIGA, format_duration
-from .checkpoints import checkpoint_bytes
-from .convergence import relative_samples, relative_steps
-from .duration import expected_failures
+from .duration import Work, expected_failures
 from .outlay import outlay_of
 from .phases import Phase, phases_of
 from .prediction import RunPhase, RunPrediction, TimeToTarget
 from .schema import RunOptions
-from .settings import RunSettings, compilation_s, default_settings, forward_share, published_mtbf_s
-from .simulation import Work, simulated_s
+from .settings import (
+    RunSettings,
+    checkpoint_bytes,
+    compilation_s,
+    default_settings,
+    forward_share,
+    published_mtbf_s,
+    relative_samples,
+    relative_steps,
+)
+from .simulation import simulated_s
 
 _SECONDS_PER_HOUR = 3600.0
 _MOST_INTERRUPTED = 0.99
@@ -99,9 +106,8 @@ def run_of(
     rate = float(works[0].segments().failures_per_s)
     waiting_s = math.fsum(phase.steps * phase.prediction.terms.get(DATA_STALL, 0.0) for phase in done)
     _report(options, works, waiting_s / terms["steps"], found, measured=measured)
-    outlay = outlay_of(
-        done, jobs[0].cluster.device, max(work.checkpoint_bytes for work in works), options, found
-    )
+    checkpoint = max(float(work.checkpoint_bytes) for work in works)
+    outlay = outlay_of(done, jobs[0].cluster.device, checkpoint, options, found)
     said = tuple(dict.fromkeys(item for answer in answers for item in answer.diagnostics))
     return RunPrediction(
         model=first.model,
@@ -119,7 +125,7 @@ def run_of(
         goodput=terms["steps"] / total_s,
         failures=math.fsum(phase.failures for phase in done),
         mtbf_s=1.0 / rate if rate > 0.0 else None,
-        checkpoint_bytes=max(work.checkpoint_bytes for work in works),
+        checkpoint_bytes=checkpoint,
         device_hours=total_s * first.gpus / _SECONDS_PER_HOUR,
         fits=all(answer.fits for answer in answers),
         cost_terms_usd=outlay.cost_terms_usd,
@@ -233,11 +239,12 @@ def is_measured(request: Request) -> bool:
 
 
 def _phase(part: Phase, answer: Prediction, work: Work) -> RunPhase:
-    seconds, cut = work.expected_s(), work.segments()
+    seconds = {name: float(each) for name, each in work.expected_s().items()}
+    cut = work.segments()
     return RunPhase(
         name=part.name,
         prediction=answer,
-        steps=int(work.steps),
+        steps=int(float(work.steps)),
         terms=seconds,
         total_s=math.fsum(seconds.values()),
         checkpoints=int(cut.count),

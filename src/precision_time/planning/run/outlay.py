@@ -12,13 +12,11 @@ from ...errors import CatalogError
 from ...hardware.device import Device
 from ...hardware.device_table import catalog_name
 from ...records import dataclass
-from ..energy.energy import RunEnergy, run_energy
+from ..energy.energy import Pue, RunEnergy, given_pue, pue_of, run_energy
 from ..energy.grid import Intensity, intensity, read_hourly
-from ..energy.pue import Pue, given_pue, pue_of
-from ..money.cost import RunCost, offer_cost, run_cost
+from ..money.cost import RunCost, Term, list_rate, offer_cost, run_cost
 from ..money.offer import Market, Offer
 from ..money.offers import offers
-from ..money.rates import Term, list_rate
 from .prediction import RunPhase
 from .schema import RunOptions
 
@@ -92,7 +90,7 @@ def _cost(
     known = (
         offers(
             devices=[name],
-            clouds=None if cloud is None else [cloud],
+            clouds=None if cloud is None else [each.strip() for each in cloud.split(",")],
             regions=None if region is None else [region],
         )
         if name is not None
@@ -145,11 +143,7 @@ def _place(options: RunOptions) -> Intensity | None:
 def _pue(options: RunOptions, place: Intensity | None, offer: Offer | None) -> Pue:
     if options.pue is not None:
         return given_pue(options.pue)
-    cloud = (
-        place.cloud
-        if place is not None and place.cloud
-        else options.cloud or (offer.cloud if offer else None)
-    )
+    cloud = place.cloud if place is not None and place.cloud else (offer.cloud if offer else options.cloud)
     return pue_of(cloud, place.region if place is not None else None)
 
 

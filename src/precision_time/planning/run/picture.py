@@ -12,8 +12,7 @@ from ...render.blocks import Drawing, Text
 from ...render.html import page_of_blocks
 from ...render.picture import check_picture, save, svg_of
 from ...units import plain_name
-from .page import answer_lines
-from .prediction import RunPrediction
+from .prediction import RunPrediction, answer_lines
 
 KINDS = (".svg", ".png", ".html")
 _SIZE = {"width": 9.5, "height": 4.6}

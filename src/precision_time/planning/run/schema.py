@@ -97,7 +97,13 @@ class RunOptions(Fields):
             default="the cheapest known offer, no carbon",
         ),
     ] = None
-    cloud: Annotated[str | None, Option(help="Cloud to rent from.", default="the cheapest known")] = None
+    cloud: Annotated[
+        str | None,
+        Option(
+            help="Cloud to rent from, or several by commas: the cheapest of them.",
+            default="the cheapest known",
+        ),
+    ] = None
     usd_per_device_hour: Annotated[
         PositiveNumber | None, Option(help="Your price of a device-hour [USD].", default="list prices")
     ] = None

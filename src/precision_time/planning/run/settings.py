@@ -9,7 +9,10 @@ from typing import Any
 
 from ...arrays import Number
 from ...cache import data
+from ...cost.job import Job
+from ...cost.optimizer import state_bytes, states_per_param
 from ...io import packaged_toml
+from ...predict.answer import spread_of_runs
 from ...records import dataclass
 
 _SECONDS_PER_HOUR = 3600.0
@@ -86,7 +89,7 @@ def default_settings(*, spot: bool = False) -> RunSettings:
         read_bytes_per_s_per_host=data["checkpoint"]["read_bytes_per_s_per_host"],
         copy_bytes_per_s_per_device=data["checkpoint"]["copy_bytes_per_s_per_device"],
         asynchronous=False,
-        step_spread=data["spread"]["step_spread"],
+        step_spread=spread_of_runs(),
     )
 
 
@@ -98,3 +101,37 @@ def forward_share() -> float:
 def compilation_s(compiler: str) -> float:
     """Seconds of compiling a step, by compiler (a word of `--compiler`); one that is not named takes none."""
     return float(run_data()["compilation"].get(compiler, 0.0))
+
+
+def checkpoint_bytes(job: Job) -> float:
+    """Bytes of a checkpoint over all devices, each element once: weights, masters, optimizer states.
+
+    Frozen weights do not change and are not counted. BLOOM's 176B parameters in bf16 with fp32 masters and
+    Adam come to 2.46 TB; 2.3 TB are published.
+    """
+    policy, optimizer = job.precision, job.workload.optimizer
+    states = states_per_param(optimizer) * state_bytes(optimizer, policy)
+    master = policy.master.num_bytes if policy.master is not None else 0.0
+    return job.workload.graph.trainable_params * (policy.param.num_bytes + master + states)
+
+
+def relative_steps(batch: Number, reference: Number, critical: Number) -> Number:
+    r"""Steps to the same loss at a batch over those at the reference: $S = S_{min} (1 + B_{crit} / B)$.
+
+    Reference: McCandlish, Kaplan, Amodei and the OpenAI Dota team, An empirical model of large-batch
+    training, 2018, equations 2.11 and 2.12. The critical batch size grows during training; one number is its
+    mean.
+
+    >>> relative_steps(2048.0, 1024.0, 1024.0), relative_steps(512.0, 512.0, 99.0)
+    (0.75, 1.0)
+    """
+    return (1.0 + critical / batch) / (1.0 + critical / reference)
+
+
+def relative_samples(batch: Number, reference: Number, critical: Number) -> Number:
+    r"""Samples at a batch over those at the reference: $E = E_{min} (1 + B / B_{crit})$.
+
+    >>> relative_samples(2048.0, 1024.0, 1024.0)
+    1.5
+    """
+    return (1.0 + batch / critical) / (1.0 + reference / critical)

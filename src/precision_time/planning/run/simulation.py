@@ -7,10 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...arrays import Floats, Number
-from ...records import dataclass
-from .duration import Segments, expected_duration_s, segments_of, step_spreads
-from .settings import RunSettings
+from ...arrays import Floats
+from .duration import Segments, Work
 
 DRAWS = 4000
 SEED = 0
@@ -20,56 +18,6 @@ _MOST_EVENTS = 4_000_000
 """Failures that are drawn one by one; of more, only their sum (central limit theorem)."""
 _MOST_EXPONENT = 20.0
 """Of failures in an attempt: the few runs beyond take as good as for ever already."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Work:
-    """One phase of a run."""
-
-    step_s: float
-    low_s: float
-    high_s: float
-    coverage: float
-    """Of the step's interval."""
-    steps: float
-    devices: float
-    hosts: float
-    checkpoint_bytes: float
-    evaluation_steps: float
-    settings: RunSettings
-    first: bool
-    """Whether the job starts here."""
-    compiles: bool
-    """Whether its step is compiled at the beginning."""
-
-    def segments(self, step_s: Number | None = None, settings: RunSettings | None = None) -> Segments:
-        """How checkpoints cut it; at another step or other settings where they are given."""
-        return segments_of(
-            self.step_s if step_s is None else step_s,
-            self.steps,
-            self.devices,
-            self.checkpoint_bytes,
-            hosts=self.hosts,
-            evaluation_steps=self.evaluation_steps,
-            settings=settings or self.settings,
-            first=self.first,
-            compiles=self.compiles,
-        )
-
-    def expected_s(self) -> dict[str, float]:
-        """Expected seconds by name."""
-        terms = expected_duration_s(
-            self.step_s,
-            self.steps,
-            self.devices,
-            self.checkpoint_bytes,
-            hosts=self.hosts,
-            evaluation_steps=self.evaluation_steps,
-            settings=self.settings,
-            first=self.first,
-            compiles=self.compiles,
-        )
-        return {name: float(seconds) for name, seconds in terms.items()}
 
 
 def simulated_s(phases: Sequence[Work], *, draws: int = DRAWS, seed: int = SEED) -> Floats:
@@ -82,13 +30,11 @@ def simulated_s(phases: Sequence[Work], *, draws: int = DRAWS, seed: int = SEED)
     error, reliability = rng.standard_normal((2, draws))
     found = np.zeros(draws)
     for phase in phases:
-        settings = phase.settings
-        below, above = step_spreads(
-            phase.step_s, phase.low_s, phase.high_s, phase.coverage, settings.step_spread
-        )
+        below, above = phase.step_spreads()
         steps_s = phase.step_s * np.exp(error * np.where(error < 0.0, below, above))
-        mtbf_s = settings.mtbf_device_s * np.exp(settings.mtbf_spread * reliability)
-        cut = phase.segments(steps_s, replace(settings, mtbf_device_s=mtbf_s))
+        mtbf_s = phase.settings.mtbf_device_s * np.exp(phase.settings.mtbf_spread * reliability)
+        settings = replace(phase.settings, mtbf_device_s=mtbf_s)
+        cut = replace(phase, step_s=steps_s, settings=settings).segments()
         found += cut.start_s + cut.count * cut.length_s + _interrupted_s(cut, rng)
     return found
 

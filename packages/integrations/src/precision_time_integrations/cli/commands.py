@@ -45,12 +45,4 @@ COMMANDS = (
         "Write manifests with what is predicted of their jobs.",
         examples="ANNOTATE_EXAMPLES",
     ),
-    _command(
-        "kubernetes certificate",
-        "kubernetes",
-        "certificate",
-        "Make a certificate for the webhook, and its authority.",
-        examples="CERTIFICATE_EXAMPLES",
-        leaves="cert-manager or openssl makes the certificate (the guide of Kubernetes).",
-    ),
 )

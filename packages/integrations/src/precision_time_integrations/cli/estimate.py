@@ -33,7 +33,7 @@ def estimate(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="A SkyPilot or dstack task, a Slurm script, or Kubernetes manifests.",
+            help="A SkyPilot task, a Slurm script, or Kubernetes manifests.",
             show_default=False,
         ),
     ],
@@ -52,7 +52,7 @@ def estimate(
 ) -> None:
     """Estimate the jobs of a SkyPilot, Slurm or Kubernetes file.
 
-    How long they run, and for what money; dstack tasks too. Options stand in the place of what the file says.
+    How long they run, and for what money. Options stand in the place of what the file says.
     What was not understood is listed with the answer. Exits with 2 where no job has an answer, with 3 where
     none fits in memory.
     """

@@ -1,8 +1,7 @@
-"""`precision-time kubernetes`: manifests with what is predicted of them, a certificate for the webhook."""
+"""`precision-time kubernetes annotate`: manifests with what is predicted of their jobs."""
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +12,7 @@ from precision_time.cli.options import JsonOption, complete_model
 from precision_time.cli.output import message, progress_bar, write_json
 from precision_time.cli.request_options import given_options, request_options
 from precision_time.errors import ConfigError
-from precision_time.io import open_input, write_atomically
+from precision_time.io import open_input
 from precision_time.planning.run.schema import RunOptions
 
 if TYPE_CHECKING:
@@ -25,11 +24,6 @@ Examples:
   precision-time kubernetes annotate pytorchjob.yaml rayjob.yaml --quantile 0.99 --margin 0.25
   kubectl create job train --image=example.com/train --dry-run=client -o yaml \\
     | precision-time kubernetes annotate - --model resnet50 --device A100 -b 256 --epochs 90
-"""
-CERTIFICATE_EXAMPLES = """\b
-Examples:
-  precision-time kubernetes certificate --out certs
-  precision-time kubernetes certificate --service predictor --namespace ml --days 90 --out certs
 """
 
 
@@ -113,44 +107,3 @@ def _text(file: Path) -> str:
         return found.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} cannot be read: {error}. To fix: check path and encoding.") from None
-
-
-def certificate(
-    *,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", file_okay=False, help="Folder for tls.crt, tls.key and ca.crt.")
-    ],
-    service: Annotated[str, typer.Option("--service", help="Name of the service.")] = "precision-time",
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace.")] = "precision-time",
-    host: Annotated[
-        list[str] | None, typer.Option("--host", help="Another name of the server; may be repeated.")
-    ] = None,
-    days: Annotated[int, typer.Option("--days", help="How long the certificate holds.")] = 365,
-    json_output: JsonOption = False,
-) -> None:
-    """Make a certificate for the webhook, and its authority.
-
-    For clusters without cert-manager; an API server trusts the one by the other. The key of the authority is
-    not kept: to renew, make a new pair, and write the new caBundle into the MutatingWebhookConfiguration.
-    """
-    from ..kubernetes.certificates import make_pair, service_names
-
-    pair = make_pair((*service_names(service, namespace), *(host or ())), days=days)
-    out.mkdir(parents=True, exist_ok=True)
-    key = out / "tls.key"
-    os.close(os.open(key, os.O_CREAT | os.O_WRONLY, 0o600))  # for the owner from the first byte
-    key.chmod(0o600)
-    for file, content in ((key, pair.key), (out / "tls.crt", pair.chain), (out / "ca.crt", pair.authority)):
-        write_atomically(file, content)
-    if json_output:
-        files = {name: str(out / name) for name in ("tls.crt", "tls.key", "ca.crt")}
-        write_json({"files": files, "ca_bundle": pair.ca_bundle, "days": days})
-        return
-    typer.echo(pair.ca_bundle)
-    message(
-        f"Wrote {out}/tls.crt, tls.key and ca.crt; above is the caBundle. Next:\n"
-        f"  kubectl -n {namespace} create secret tls {service}-tls --cert={out}/tls.crt --key={out}/tls.key\n"
-        f"  kubectl patch mutatingwebhookconfiguration {service} --type=json -p \\\n"
-        '    \'[{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": "\'$(base64 -w0 '
-        f"{out}/ca.crt)'\"}}]'"
-    )

@@ -1,4 +1,4 @@
-"""Arguments of a training script as fields of a request, by the tables in `data/arguments.toml`.
+"""Arguments of a training script as fields of a request, by the `arguments` part of `projects/data`.
 
 Layouts, batches and sizes of Megatron, NeMo and torchtitan are read by the tables of `launch` that write
 them.
@@ -13,15 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from precision_time.cache import data
 from precision_time.errors import PrecisionTimeError
-from precision_time.io import packaged_toml
 from precision_time.launch.emit import facts_of_config
 from precision_time.launch.facts import options_of_facts
 from precision_time.launch.table import launcher_of
 from precision_time.request.schema import LayoutOptions
 from precision_time.workload.families.decoder import DecoderConfig
 
+from ..projects import parts
 from .configs import flattened, parsed_config
 from .expand import is_known, told
 from .launchers import Files
@@ -40,7 +39,7 @@ _OF_FACTS: Mapping[str, str] = {
 }  # fmt: skip
 """Facts of a launcher that are fields of a request, layout options aside."""
 _TEXT = frozenset(
-    {"model", "precision", "optimizer", "dataset", "compiler", "checkpointing", "adapter", "device"}
+    {"model", "precision", "optimizer", "dataset", "compiler", "recompute", "adapter", "device"}
 )
 """Fields that hold words; the others hold numbers or switches."""
 
@@ -50,7 +49,7 @@ class Arguments:
     """What the arguments of a script say."""
 
     style: str = ""
-    """Table of `data/arguments.toml` that reads them."""
+    """The project whose table reads them."""
     fields: dict[str, Any] = field(default_factory=dict)
     run: dict[str, Any] = field(default_factory=dict)
     """Options of a whole run."""
@@ -63,11 +62,6 @@ class Arguments:
 
 _OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z_]\w*\.[\w.@/-]*=")
 """Hydra's `trainer.devices=4`: never the value of the option before it."""
-
-
-@data
-def _tables() -> Mapping[str, Mapping[str, Any]]:
-    return packaged_toml(__package__, "data/arguments.toml")
 
 
 def named_arguments(words: Sequence[str]) -> dict[str, str]:
@@ -111,7 +105,7 @@ def read_arguments(script: str, words: Sequence[str], files: Files, *, gpus: int
     found = Arguments()
     given = {**_of_files(script, words, given, files, found), **given}
     found.style = _style_of(script, words, given)
-    table = _tables()[found.style]
+    table = parts("arguments")[found.style]
     if "table" in table:
         _of_launcher(table, given, words, gpus, found)
     for name in table.get("fields", {}):
@@ -135,7 +129,7 @@ def read_arguments(script: str, words: Sequence[str], files: Files, *, gpus: int
 
 def _style_of(script: str, words: Sequence[str], given: Mapping[str, str]) -> str:
     """The first table with enough of its markers among the names; the last one asks for none."""
-    for name, table in _tables().items():
+    for name, table in parts("arguments").items():
         marks = sum(marker in given for marker in table["markers"])
         marks += sum(word in words[:1] for word in table.get("words", ()))
         if marks >= table["needed"] or any(script.startswith(each) for each in table.get("modules", ())):
@@ -180,7 +174,7 @@ def _field(name: str, table: Mapping[str, Any], given: Mapping[str, str], found:
     value = str(values.get(value.lower(), value))
     for suffix in table.get("model_suffixes", {}).get(key, ()):
         value = value.removesuffix(suffix) if name == "model" else value
-    if value in _UNSTATED or (value == _TRUE and name in _TEXT and name != "checkpointing"):
+    if value in _UNSTATED or (value == _TRUE and name in _TEXT and name != "recompute"):
         return
     if name in _TEXT:
         found.fields[name] = value
@@ -347,7 +341,7 @@ def _finish(found: Arguments, given: Mapping[str, str]) -> None:
     if found.style == "torchtitan" and (mode := given.get("activation_checkpoint.mode")):
         kinds = {"none": "none", "selective": "selective", "full": "full"}
         if mode in kinds:
-            fields["checkpointing"] = kinds[mode]
+            fields["recompute"] = kinds[mode]
     strategy = str(fields.pop("strategy", ""))
     if strategy.startswith(("fsdp", "deepspeed")):
         stage = re.search(r"stage_(\d)", strategy)

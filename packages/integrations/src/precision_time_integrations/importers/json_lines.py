@@ -6,19 +6,16 @@ import json
 from typing import Any
 
 from .contract import LoggedStep, finite
-from .lines import LineReader
+from .lines import LineFormat, LineReader
 
 
 class JsonLines(LineReader):
     """A JSON object per line: OpenMMLab's `*.log.json`, detectron2's metrics.json, DLLogger's."""
 
-    # Sources: mmcv/runner/hooks/logger/text.py, mmengine/visualization/vis_backend.py,
-    # detectron2/utils/events.py (JSONWriter, counts from 0), dllogger/logger.py (JSONStreamBackend).
-    sign: tuple[str, ...] = ("{",)
     _times = ("time", "step_time", "train_step_time", "iter_time", "train_step_timing in s")
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, form: LineFormat) -> None:
+        super().__init__(form)
         self._each: dict[int, int] = {}
         self._last = (0, 0)
         self._before = 0

@@ -1,16 +1,17 @@
 """Text logs line by line: bounded lines out of any stream, and what a format of lines is.
 
-A `LineFormat` makes a `LineReader` per log: it is fed every line, remembers what the head of the log says of
-the job, and gives a `LoggedStep` for a line that reports progress.
+A `LineFormat` (the `log` part of `projects/data`) makes a `LineReader` per log: it is fed every line,
+remembers what the head of the log says of the job, and gives a `LoggedStep` for a line that reports progress.
 """
 
 from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,50 @@ def lines_of(path: Path, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[str]:
         yield rest
 
 
+_NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineFormat:
+    """How one tool writes its log."""
+
+    name: str
+    """As `--format` takes it."""
+    described: Mapping[str, Any]
+    """The `log` part of the project: what its keys mean is in `described.py`."""
+    reader_of: Callable[[LineFormat], LineReader]
+
+    @property
+    def description(self) -> str:
+        """The tool, and what its line looks like."""
+        return str(self.described["description"])
+
+    @property
+    def generic(self) -> bool:
+        """Whether other formats have such lines too: it counts where no other format is found."""
+        return bool(self.described.get("generic"))
+
+    @cached_property
+    def _patterns(self) -> dict[str, tuple[re.Pattern[str], ...]]:
+        return {}
+
+    def patterns(self, part: str) -> tuple[re.Pattern[str], ...]:
+        """The regular expressions of a part of the description."""
+        if part not in self._patterns:
+            given = self.described.get(part, ())
+            texts = [given] if isinstance(given, str) else given
+            self._patterns[part] = tuple(re.compile(text.replace("{N}", _NUMBER)) for text in texts)
+        return self._patterns[part]
+
+    def reader(self) -> LineReader:
+        """A reader of one log."""
+        return self.reader_of(self)
+
+    def parse(self, line: str) -> LoggedStep | None:
+        """The step that a line alone reports."""
+        return self.reader().feed(line)
+
+
 @dataclass(slots=True)
 class Found:
     """What a log says of the job, as far as its reader understands it."""
@@ -107,19 +152,19 @@ class Found:
 
 
 class LineReader:
-    """Reads one log in one format. Subclasses set `report` and perhaps more."""
+    """Reads one log in one format. Subclasses say what a line reports, and perhaps more."""
 
-    sign: tuple[str, ...] = ()
-    """A line that reports progress holds one of these; cheap to look for. Empty: any line may."""
-    begins: tuple[str, ...] = ()
-    """A line with one of these starts a program: what its head says begins again."""
-    ends: tuple[str, ...] = ()
-    """A line with one of these says that training ended."""
-    clock_resolution_s: float = 0.0
-    """Of `LoggedStep.at_s`."""
-    unit: str = "step"
-
-    def __init__(self) -> None:
+    def __init__(self, form: LineFormat) -> None:
+        described = form.described
+        self.form = form
+        self.sign: Sequence[str] = described["sign"]
+        """A line that reports progress holds one of these; cheap to look for."""
+        self.begins: Sequence[str] = described.get("begins", ())
+        """A line with one of these starts a program: what its head says begins again."""
+        self.ends: Sequence[str] = described.get("ends", ())
+        """A line with one of these says that training ended."""
+        self.clock_resolution_s: float = described.get("clock_resolution_s", 0.0)
+        """Of `LoggedStep.at_s`."""
         self.settings: dict[str, str] = {}
         """What the head says, by the names of the tool."""
         self.total_steps: int | None = None
@@ -142,7 +187,7 @@ class LineReader:
         for word in self.ends:
             if word in line:
                 self.ended = True
-        signed = not self.sign
+        signed = False
         for word in self.sign:
             if word in line:
                 signed = True
@@ -172,31 +217,9 @@ class LineReader:
 
     def found(self) -> Found:
         """The settings as fields of a request."""
-        return self._found()
-
-    def _found(self) -> Found:
-        """`found` of a format whose head says something."""
         return Found()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LineFormat:
-    """How one tool writes its log."""
-
-    name: str
-    """As `--format` takes it."""
-    description: str
-    """The tool, and what its line looks like."""
-    reader: Callable[[], LineReader]
-    generic: bool = False
-    """Whether other formats have such lines too: it counts where no other format is found."""
-
-    def parse(self, line: str) -> LoggedStep | None:
-        """The step that a line alone reports."""
-        return self.reader().feed(line)
-
-
-_NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _TIMES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?"), "ymd"),
     (re.compile(r"(?<!\d)(\d\d)/(\d\d)/(\d{4}) (\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?"), "mdy"),
@@ -249,6 +272,12 @@ def count(text: str | None) -> int | None:
     """A whole number above 0 of a log, such as `1,000`; None where it is none or beyond belief."""
     number = finite((text or "").replace(",", "").replace("_", ""))
     return int(number) if number is not None and number < 1e15 and number == int(number) else None
+
+
+def number(text: str | None) -> int | float | None:
+    """A number above 0 of a log, whole where it is; None where it is none or beyond belief."""
+    found = finite((text or "").replace(",", ""))
+    return count(text) or (found if found is not None and found < 1e15 else None)
 
 
 def seconds_of(text: str) -> float | None:

@@ -68,12 +68,17 @@ def _add_model(found: Found, facts: Mapping[str, Any]) -> None:
     sizes = {name: facts[name] for name in _SIZES if count(str(facts.get(name, "")))}
     kinds = {"norm": facts.get("norm") or "layer", "positions": facts.get("positions") or "learned",
              "gated": facts.get("activation") == "silu" or facts.get("gated") in _TRUE}  # fmt: skip
+    with_model_of_sizes(found.fields, found.notes, sizes, kinds)
+
+
+def with_model_of_sizes(
+    fields: dict[str, Any], notes: list[str], sizes: Mapping[str, int], kinds: Mapping[str, Any]
+) -> None:
+    """Add the decoder-only language model of some sizes, where they are enough to say one."""
     if {"layers", "hidden", "heads"} <= sizes.keys():
-        model, own, notes = model_of_sizes(sizes, kinds)
-        found.fields["model"] = model
-        if own:
-            found.fields["sizes"] = own
-        found.notes += notes
+        model, own, said = model_of_sizes(sizes, kinds)
+        fields |= {"model": model, **({"sizes": own} if own else {})}
+        notes += said
 
 
 def model_of_sizes(

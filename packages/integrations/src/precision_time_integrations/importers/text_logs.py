@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
-from . import pretraining, trainers
+from ..projects import parts
 from .contract import MOST_STEPS, ImportedRun, Importer, LoggedStep, unreadable
 from .lines import Found, LineFormat, LineReader, encoding_of, lines_of
 
-FORMATS: tuple[LineFormat, ...] = (*pretraining.FORMATS, *trainers.FORMATS)
+
+def _reader(place: str) -> Callable[[LineFormat], LineReader]:
+    """The class of a reader, by its module here and its name; loaded when a log is read."""
+    module, _, name = place.partition(":")
+
+    def made(form: LineFormat) -> LineReader:
+        reader: LineReader = getattr(import_module(f"{__package__}.{module}"), name)(form)
+        return reader
+
+    return made
+
+
+FORMATS = tuple(
+    LineFormat(
+        name=log.get("name", project),
+        described=log,
+        reader_of=_reader(log.get("reader", "described:DescribedLog")),
+    )
+    for project, log in parts("log").items()
+)
 """Every format of lines; where several fit a log, the first counts."""
 _SETTLED = 100
 """Steps after which a format that other programs do not write is the only one that is looked for."""

@@ -69,7 +69,11 @@ def import_torch() -> ModuleType:
         return importlib.import_module("torch")
     except ImportError as error:
         raise import_failure(
-            error, name="torch", package="torch", extra="torch", purpose="measure"
+            error,
+            name="torch",
+            package="torch",
+            extra="precision-time-integrations[measure]",
+            purpose="measure",
         ) from error
 
 

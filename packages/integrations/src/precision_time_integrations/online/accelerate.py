@@ -19,13 +19,13 @@ declare_torchvision()
 _tracking: Any = required_module(
     "accelerate.tracking",
     package="accelerate",
-    extra="precision-time-integrations[integrations]",
+    extra="precision-time-integrations[all]",
     purpose="watch its runs",
 )
 _state: Any = required_module(
     "accelerate.state",
     package="accelerate",
-    extra="precision-time-integrations[integrations]",
+    extra="precision-time-integrations[all]",
     purpose="watch its runs",
 )
 _PRECISIONS = {"fp16": "fp16-mixed", "bf16": "bf16-mixed", "fp8": "fp8-mixed"}
@@ -180,7 +180,7 @@ def _read_sharding(found: Found, state: Any) -> None:
                 devices=devices,
                 nodes=None,
                 offload=bool(getattr(offload, "offload_params", offload)),
-                checkpointing=bool(plugin.activation_checkpointing),
+                recompute=bool(plugin.activation_checkpointing),
             )
         )
     elif kind.startswith("MULTI_"):

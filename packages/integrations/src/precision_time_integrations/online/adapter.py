@@ -38,7 +38,7 @@ class Adapter:
             coverage: Of the interval of the remaining time.
             say: Takes what you should read.
             clock: Seconds that do not go back.
-            fields: What the trainer does not say, in the words of `predict_time`: dataset, checkpointing ...
+            fields: What the trainer does not say, in the words of `predict_time`: dataset, recompute ...
         """
         super().__init__()
         self.failure = ""

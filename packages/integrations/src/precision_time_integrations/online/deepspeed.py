@@ -7,26 +7,20 @@ configuration says layout, batch and precision, the first batch that it is calle
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
+from functools import partial, wraps
 from typing import Any, Self, TypeVar
-
-from precision_time.errors import ConfigError, shown
-from precision_time.io import open_input_text
 
 from .adapter import Adapter
 from .describe import Described, processes, request_of
 from .live_run import LiveRun, harmless
-from .sharding import deepspeed_fields
+from .sharding import config_fields, deepspeed_fields
 
 _Batch = TypeVar("_Batch")
-_AUTO = "auto"
-"""What the Trainer of transformers fills in."""
-_MOST_BYTES = 2**20
-_DTYPES = {"bfloat16": "bf16-mixed", "bf16": "bf16-mixed", "float16": "fp16-mixed", "fp16": "fp16-mixed"}
+
+
+__all__ = ["config_fields", "track"]
 
 
 class track(Adapter):  # noqa: N801 - used like a function
@@ -69,19 +63,19 @@ class track(Adapter):  # noqa: N801 - used like a function
         self._new_run(speaks=int(getattr(engine, "global_rank", processes().rank)) == 0)
         if hasattr(engine, "train_schedule") or hasattr(engine, "num_stages"):  # a pipeline has no `step`
             self._around("train_batch", before=self._before_batch, after=self._after_step)
-            self._around("eval_batch", before=self._evaluates, after=self._goes_on)
+            self._around("eval_batch", before=partial(self._pauses_for, "evaluation"), after=self._goes_on)
         else:
             hook = engine.register_forward_pre_hook(self._before_forward, with_kwargs=True)
             self._removes.append(hook.remove)
             self._around("step", before=self._goes_on, after=self._after_step)
-        self._around("save_checkpoint", before=self._saves, after=self._goes_on)
+        self._around("save_checkpoint", before=partial(self._pauses_for, "checkpoint"), after=self._goes_on)
 
     def _around(self, name: str, *, before: Callable[[], None], after: Callable[[], None]) -> None:
         """Call something before and after a method of the engine, which itself stays as it is."""
         engine, usual = self._engine, getattr(self._engine, name)
         own = vars(engine).get(name)
 
-        @functools.wraps(usual)
+        @wraps(usual)
         def followed(*args: Any, **kwargs: Any) -> Any:
             before()
             found = usual(*args, **kwargs)
@@ -141,7 +135,7 @@ class track(Adapter):  # noqa: N801 - used like a function
             if training:
                 self._begin(_batch(module.module, args, kwargs))
         elif not training:
-            self._evaluates()
+            self._pauses_for("evaluation")
         elif self._paused:
             self._goes_on()
 
@@ -183,16 +177,10 @@ class track(Adapter):  # noqa: N801 - used like a function
             self._show(done)
 
     @harmless
-    def _evaluates(self) -> None:
+    def _pauses_for(self, name: str) -> None:
         if self.run is not None and self._running:
             self._paused = True
-            self.run.begin_pause("evaluation")
-
-    @harmless
-    def _saves(self) -> None:
-        if self.run is not None and self._running:
-            self._paused = True
-            self.run.begin_pause("checkpoint")
+            self.run.begin_pause(name)
 
     @harmless
     def _goes_on(self) -> None:
@@ -216,98 +204,6 @@ class track(Adapter):  # noqa: N801 - used like a function
             self._options.say(f"precision-time: step {done:,}{of}: {text}.")
 
 
-def config_fields(config: Mapping[str, Any] | str | Path, *, devices: int) -> dict[str, Any]:
-    """What a DeepSpeed configuration says of a job, in fields of a request.
-
-    Args:
-        config: The mapping, or the JSON file.
-        devices: Processes in all.
-
-    Returns:
-        Layout, precision, batch and optimizer, as far as it says them; values that are "auto" are left out.
-
-    Raises:
-        ConfigError: If it is not one, or its batches do not multiply.
-    """
-    stated = _without_auto(_read(config))
-    try:
-        fields = deepspeed_fields(stated, devices=devices)
-    except (TypeError, ValueError) as error:  # a text where a number belongs
-        raise ConfigError(f"DeepSpeed's configuration is not one: {error}. To fix: correct it.") from error
-    autocast = stated.get("torch_autocast")
-    if "precision" not in fields and isinstance(autocast, Mapping) and autocast.get("enabled") is True:
-        word = _DTYPES.get(str(autocast.get("dtype", "bfloat16")).removeprefix("torch."))
-        fields |= {} if word is None else {"precision": word}
-    zero = stated.get("zero_optimization")
-    if isinstance(zero, Mapping) and _is_offloaded(zero.get("offload_param")):
-        fields["offload"] = "parameters"
-    elif isinstance(zero, Mapping) and _is_offloaded(zero.get("offload_optimizer")):
-        fields["offload"] = "optimizer"
-    optimizer = stated.get("optimizer")
-    if isinstance(optimizer, Mapping) and isinstance(optimizer.get("type"), str):
-        fields["optimizer"] = optimizer["type"]
-    return fields | _batch_fields(stated, devices // max(int(fields.get("tp", 1) * fields.get("cp", 1)), 1))
-
-
-def _read(config: Mapping[str, Any] | str | Path) -> Mapping[str, Any]:
-    if isinstance(config, Mapping):
-        return config
-    try:
-        with open_input_text(config) as file:
-            text = file.read(_MOST_BYTES + 1)
-        found = json.loads(text) if len(text) <= _MOST_BYTES else None
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"{config} cannot be read as DeepSpeed's JSON: {error}. To fix: name it."
-        ) from error
-    if not isinstance(found, Mapping):
-        raise ConfigError(
-            f"{config} is not a DeepSpeed configuration: one JSON object. To fix: name another."
-        )
-    return found
-
-
-def _without_auto(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration without what the Trainer of transformers fills in."""
-    return {
-        name: _without_auto(value) if isinstance(value, Mapping) else value
-        for name, value in config.items()
-        if value != _AUTO
-    }
-
-
-def _is_offloaded(part: Any) -> bool:
-    return isinstance(part, Mapping) and part.get("device") in ("cpu", "nvme")
-
-
-def _batch_fields(config: Mapping[str, Any], replicas: int) -> dict[str, Any]:
-    """Micro batch and accumulation; of total, micro batch and accumulation any two say the third.
-
-    Raises:
-        ConfigError: If they are not positive whole numbers, or do not multiply.
-    """
-    keys = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-    for key in keys:
-        value = config.get(key)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise ConfigError(f"{key}={shown(value)} must be a whole number above 0. To fix: correct it.")
-    total, micro, accum = (config.get(key) for key in keys)
-    rest = 0
-    if total is not None and micro is None:
-        micro, rest = divmod(total, replicas * (accum or 1))
-    elif total is not None and micro is not None and accum is None:
-        accum, rest = divmod(total, replicas * micro)
-    elif total is not None and micro is not None:
-        rest = total - micro * (accum or 1) * replicas
-    if rest or 0 in (micro, accum):
-        raise ConfigError(
-            f"train_batch_size={total} is not train_micro_batch_size_per_gpu x gradient_accumulation_steps x "
-            f"{replicas} replicas. To fix: correct one of them."
-        )
-    found = {"batch_size": micro, "num_microbatches": accum}
-    return {name: value for name, value in found.items() if value is not None}
-
-
 def describe_engine(
     engine: Any, batch: Any, stated: Mapping[str, Any], *, total_steps: int | None = None
 ) -> Described:
@@ -321,7 +217,7 @@ def describe_engine(
     """
     config = getattr(getattr(engine, "_config", None), "_param_dict", None) or engine.config
     stages, reasons = int(getattr(engine, "num_stages", 1) or 1), []
-    fields = config_fields(config, devices=max(processes().size // stages, 1))
+    fields = deepspeed_fields(config, devices=max(processes().size // stages, 1))
     fields |= {
         "pp": stages,
         "batch_size": int(engine.train_micro_batch_size_per_gpu()),
@@ -329,11 +225,10 @@ def describe_engine(
         "zero_stage": int(engine.zero_optimization_stage()),
         "steps": total_steps,
     }
-    fields.pop("optimizer", None)  # the optimizer itself says it
-    if isinstance(config, Mapping) and "activation_checkpointing" in config and "checkpointing" not in stated:
+    if isinstance(config, Mapping) and "activation_checkpointing" in config and "recompute" not in stated:
         reasons.append(
             "activation_checkpointing is configured, and only the model knows whether it calls it: none is "
-            "assumed unless checkpointing= says so"
+            "assumed unless recompute= says so"
         )
     given = {**fields, "optimizer": engine.optimizer, **stated}
     module = given.pop("model", None)

@@ -16,7 +16,7 @@ from .live_run import harmless
 _keras: Any = required_module(
     "keras",
     package="keras",
-    extra="precision-time-integrations[integrations]",
+    extra="precision-time-integrations[all]",
     purpose="watch its fit",
     remedy="set KERAS_BACKEND to a backend that is installed (torch, jax), or install the one it asks for",
 )

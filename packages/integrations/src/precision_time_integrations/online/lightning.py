@@ -19,7 +19,7 @@ declare_torchvision()
 _Callback: Any = required_module(
     "lightning.pytorch.callbacks",
     package="lightning",
-    extra="precision-time-integrations[integrations]",
+    extra="precision-time-integrations[all]",
     purpose="watch its Trainer",
 ).Callback
 
@@ -203,7 +203,7 @@ def _read_strategy(found: Found, trainer: Any) -> None:
             devices=devices,
             nodes=trainer.num_nodes,
             offload=bool(strategy.cpu_offload and strategy.cpu_offload.offload_params),
-            checkpointing=bool(getattr(strategy, "_activation_checkpointing_kwargs", None)),
+            recompute=bool(getattr(strategy, "_activation_checkpointing_kwargs", None)),
         )
         found.update(**sharding)
     elif "ModelParallelStrategy" in kinds:

@@ -6,7 +6,7 @@ import inspect
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -21,7 +21,8 @@ from precision_time.workload.graph import OpGraph
 from precision_time.workload.hf_config import read_config
 from precision_time.workload.resolve import load_workload
 
-from .describe import Found
+if TYPE_CHECKING:
+    from .describe import Found
 
 _SAME_PARAMETERS = 1e-3
 """A configuration stands for a model whose number of parameters differs by this share at most."""
@@ -151,7 +152,7 @@ def _read_attention(found: Found, module: Any) -> None:
         found.update(attention=_ATTENTION.get(getattr(config, "_attn_implementation", None) or ""))
     names = ("is_activation_checkpointing", "is_gradient_checkpointing")  # of transformers from 5.20, before
     if getattr(module, next((name for name in names if hasattr(type(module), name)), names[0]), False):
-        found.fields.setdefault("checkpointing", "full")
+        found.fields.setdefault("recompute", "full")
 
 
 def _only_child(module: Any) -> Any:

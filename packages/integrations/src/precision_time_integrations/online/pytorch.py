@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from precision_time.predict.prediction import Prediction
-
-from .describe import Described, request_of
+from .adapter import Adapter
+from .describe import Described, processes, request_of
 from .eta import Eta
-from .live_run import LiveRun, Options, harmless, said_on_stderr, warn_of_failure
-from .record import RunRecord
+from .live_run import harmless, warn_of_failure
 
 _Batch = TypeVar("_Batch")
 
 
-class track(Generic[_Batch]):  # noqa: N801 - used like a function, as tqdm is
+class track(Adapter, Generic[_Batch]):  # noqa: N801 - used like a function, as tqdm is
     """The batches of a loader, epoch after epoch, and when the loop over them will end.
 
     Every pass through the body of the loop is a step; with `grad_accum` every so many are.
@@ -38,14 +33,8 @@ class track(Generic[_Batch]):  # noqa: N801 - used like a function, as tqdm is
         done: int = 0,
         grad_accum: int = 1,
         pauses: Mapping[str, int | Mapping[str, Any]] | None = None,
-        predict: bool = True,
-        share_with_corpus: bool = False,
-        store: Path | None = None,
-        coverage: float = 0.9,
         bar: bool = True,
-        say: Callable[[str], None] = said_on_stderr,
-        clock: Callable[[], float] = time.monotonic,
-        **fields: Any,
+        **options: Any,
     ) -> None:
         """A loop that has not begun.
 
@@ -62,16 +51,11 @@ class track(Generic[_Batch]):  # noqa: N801 - used like a function, as tqdm is
             done: Steps of earlier runs that this one resumes.
             grad_accum: Batches per optimizer step.
             pauses: Pauses to come, such as `{"evaluation": 500}` for every 500 steps.
-            predict: Predict the step before the first one.
-            share_with_corpus: At the end add the run to your own measurements.
-            store: File of these; None for the usual one.
-            coverage: Of the interval of the remaining time.
             bar: Show a progress bar, where tqdm is installed.
-            say: Takes what you should read.
-            clock: Seconds that do not go back.
-            fields: What cannot be read off the model, in the words of `predict_time`: precision
-                ("bf16-mixed" under autocast), checkpointing, zero ...
+            options: Of `Adapter`; among the fields what cannot be read off the model: precision
+                ("bf16-mixed" under autocast), recompute, zero_stage ...
         """
+        super().__init__(**options)
         self.epoch = 0
         """The present one, from 0."""
         self.done = done
@@ -79,24 +63,15 @@ class track(Generic[_Batch]):  # noqa: N801 - used like a function, as tqdm is
         self._loader, self._epochs, self._accum = loader, max(epochs, 1), max(grad_accum, 1)
         self._total, self._pauses = total_steps, pauses
         self._stated = total_steps is not None
-        self._asked = {"forward": forward, "loss": loss, "optimizer": optimizer, **fields}
+        self._asked = {"forward": forward, "loss": loss, "optimizer": optimizer, **self._fields}
         self._model, self._bar, self._first = model, bar, None
         self._length = _length(loader)
-        options = Options(
-            predict=predict,
-            share_with_corpus=share_with_corpus,
-            store=store,
-            coverage=coverage,
-            say=say,
-            clock=clock,
-        )
-        self.run = LiveRun(options)
-        """What watches it."""
+        self._live = self._new_run(speaks=processes().rank == 0)
 
     def __iter__(self) -> Iterator[_Batch]:
         """The batches of all epochs."""
         bar = _NO_BAR
-        run, now, accum, length = self.run, self.run.now, self._accum, self._length
+        run, now, accum, length = self._live, self._live.now, self._accum, self._length
         begun = False
         try:
             for epoch in range(self._epochs):
@@ -127,10 +102,6 @@ class track(Generic[_Batch]):  # noqa: N801 - used like a function, as tqdm is
             run.end()
             bar.close(self.done)
 
-    def pause(self, name: str = "evaluation") -> AbstractContextManager[None]:
-        """Around what is no step: `with run.pause("evaluation"): ...`."""
-        return self.run.pause(name)
-
     def changed(self, batch: Any = None, *, total_steps: int | None = None, **fields: Any) -> None:
         """From the next step on something is different.
 
@@ -144,7 +115,7 @@ class track(Generic[_Batch]):  # noqa: N801 - used like a function, as tqdm is
             self._total, self._stated = total_steps, True
         self._first = self._first if batch is None else batch
         describe = self._describe if self._model is not None else None
-        self.run.changed(describe, total_steps=total_steps)
+        self._live.changed(describe, total_steps=total_steps)
 
     @property
     def step(self) -> int:
@@ -154,17 +125,7 @@ class track(Generic[_Batch]):  # noqa: N801 - used like a function, as tqdm is
     @property
     def eta(self) -> Eta:
         """The remaining time as it is known now."""
-        return self.run.eta()
-
-    @property
-    def prediction(self) -> Prediction | None:
-        """Of the step, made before the first one."""
-        return self.run.prediction
-
-    @property
-    def record(self) -> RunRecord | None:
-        """What the run took, once it has ended."""
-        return self.run.record
+        return self._live.eta()
 
     def _tell_sampler(self, epoch: int) -> None:
         """Else a distributed sampler has the same order in every epoch."""
@@ -176,7 +137,7 @@ class track(Generic[_Batch]):  # noqa: N801 - used like a function, as tqdm is
         """After an epoch of a stream: the others are taken to be as long."""
         if self._length is None and not self._stated and batches:
             self._total = self.done + self._steps_of(batches) * epochs
-            self.run.changed(total_steps=self._total)
+            self._live.changed(total_steps=self._total)
 
     def _steps_of(self, batches: int) -> int:
         return -(-batches // self._accum)
@@ -185,7 +146,7 @@ class track(Generic[_Batch]):  # noqa: N801 - used like a function, as tqdm is
         self._first = batch
         if self._total is None and self._length is not None:
             self._total = self.done + self._steps_of(self._length) * self._epochs
-        self.run.begin(
+        self._live.begin(
             self._describe if self._model is not None else None,
             total_steps=self._total,
             done=self.done,

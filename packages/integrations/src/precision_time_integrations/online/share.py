@@ -13,11 +13,11 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 from precision_time.cache import data
 from precision_time.corpus.own import Beside, OwnStep, header_of, is_of_requests, read_own_steps, write_graphs
@@ -32,6 +32,7 @@ from precision_time.hardware.links import fabric_name, parse_network
 from precision_time.hardware.nodes import get_node_type
 from precision_time.io import table_cell, write_atomically
 from precision_time.precision.catalog import parse_precision
+from precision_time.request.fields import choices_of
 from precision_time.request.request import Request
 from precision_time.request.schema import STEP_TIME_S, LayoutOptions, RequestFields
 from precision_time.workload.graph import Node, OpClass, OpGraph, graph_to_json
@@ -50,7 +51,7 @@ _LAYERS = re.compile(
     r"q|k|v|o|gate|up|down|all-linear|[a-z]_proj|(gate|up|down)_proj|backbone|embeddings|encoder|layers:\d+"
 )
 """What `lora_targets` and `freeze` may name."""
-_CHECKED = frozenset({"rank_order", "stage_layers", "checkpointing"})
+_CHECKED = frozenset({"rank_order", "stage_layers", "recompute"})
 """Texts of which every word is this program's: a request with others does not resolve."""
 _OF_THE_MODEL = frozenset(
     {"model", "sizes", "task", "dataset", "image_size", "frames", "audio_seconds", "adapter", "lora_rank",
@@ -85,11 +86,9 @@ class Shared:
         """
         if path.suffix.lower() != ".csv":
             raise ConfigError(f"{path} is not a CSV. To fix: {path.with_suffix('.csv')}.")
-        files = [path, *([path.with_suffix(".models.json")] if self.graphs else [])]
-        files += [path.with_suffix(BESIDE)] if self.hardware else []
-        there = [file for file in (path, path.with_suffix(".models.json"), path.with_suffix(BESIDE))
-                 if file.exists()]  # fmt: skip
-        if there:
+        models, devices = path.with_suffix(".models.json"), path.with_suffix(BESIDE)
+        written = {path: True, models: bool(self.graphs), devices: bool(self.hardware)}
+        if there := [file for file in written if file.exists()]:
             raise OutputError(
                 f"{there[0]} is there already, and what it holds might be given away with this. To fix: "
                 "name another file."
@@ -97,8 +96,8 @@ class Shared:
         write_atomically(path, self.text())
         write_graphs(path, self.graphs)
         if self.hardware:
-            write_atomically(path.with_suffix(BESIDE), toml_of({"device": self.hardware}))
-        return files
+            write_atomically(devices, toml_of({"device": self.hardware}))
+        return [file for file, holds in written.items() if holds]
 
     def text(self) -> str:
         """The rows as CSV."""
@@ -205,24 +204,17 @@ def _kept(name: str, value: Any, job: Job) -> Any:
     if name in _CHECKED or name in _choices():
         return value
     rule = _TEXTS.get(name)
-    return None if rule is None or value in (None, "") else rule(value, job)
+    try:
+        return None if rule is None or value in (None, "") else rule(value, job)
+    except PrecisionTimeError:  # no catalog has it
+        return None
 
 
 @data
 def _choices() -> frozenset[str]:
     """Fields that are one of a few words."""
     fields = {**RequestFields.model_fields, **LayoutOptions.model_fields}
-
-    def parts(kind: Any) -> Iterator[Any]:
-        yield kind
-        for part in get_args(kind) if get_origin(kind) is not Literal else ():
-            yield from parts(part)
-
-    return frozenset(
-        name
-        for name, info in fields.items()
-        if any(get_origin(part) is Literal for part in parts(info.annotation))
-    )
+    return frozenset(name for name, info in fields.items() if choices_of(info.annotation))
 
 
 def _precision(value: Any, _: Job) -> Any:
@@ -230,14 +222,6 @@ def _precision(value: Any, _: Job) -> Any:
         parse_precision(value)
         return value
     return {name: item for name, item in value.items() if name not in ("name", "summary", "source")}
-
-
-def _sizes(value: Mapping[str, Any], _: Job) -> dict[str, Any]:
-    return {
-        name: item
-        for name, item in value.items()
-        if _SIZE.fullmatch(name) and isinstance(item, bool | int | float)
-    }
 
 
 def _words(value: Any, _: Job) -> str | None:
@@ -252,43 +236,28 @@ def _task(value: str, _: Job) -> str | None:
     return "-".join(word for word in known if word in value.lower()) or None
 
 
-def _model(value: str, _: Job) -> str | None:
-    return canonical_name(value) if is_known_model(value) else None
-
-
-def _dataset(value: str, _: Job) -> str | None:
-    return value if samples_of(value, None) is not None else None
-
-
-def _node_type(value: str, _: Job) -> str | None:
-    try:
-        return get_node_type(value).name
-    except PrecisionTimeError:
-        return None
-
-
 def _network(value: str, _: Job) -> str | None:
     found = parse_network(value)
     return found.name if found.known else None
 
 
-def _fabric(value: str, job: Job) -> str | None:
-    return fabric_name(value, job.cluster.device)
-
-
 _TEXTS: Mapping[str, Callable[[Any, Job], Any]] = {
     "precision": _precision,
-    "sizes": _sizes,
+    "sizes": lambda value, _: {
+        name: item
+        for name, item in value.items()
+        if _SIZE.fullmatch(name) and isinstance(item, bool | int | float)
+    },
     "lora_targets": _words,
     "freeze": _words,
     "task": _task,
-    "reference": _model,
-    "teacher": _model,
-    "dataset": _dataset,
-    "node_type": _node_type,
+    "reference": lambda value, _: canonical_name(value) if is_known_model(value) else None,
+    "teacher": lambda value, _: canonical_name(value) if is_known_model(value) else None,
+    "dataset": lambda value, _: value if samples_of(value, None) is not None else None,
+    "node_type": lambda value, _: get_node_type(value).name,
     "inter_node": _network,
     "network": _network,
-    "intra_node": _fabric,
+    "intra_node": lambda value, job: fabric_name(value, job.cluster.device),
     "optimizer": lambda _, job: job.workload.optimizer,
     "stack": lambda _, job: job.stack.profile,
     "framework": lambda _, job: job.stack.framework,

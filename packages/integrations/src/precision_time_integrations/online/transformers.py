@@ -18,7 +18,7 @@ from .live_run import LiveRun, harmless
 _trainer_callback: Any = required_module(
     "transformers.trainer_callback",
     package="transformers",
-    extra="precision-time-integrations[integrations]",
+    extra="precision-time-integrations[all]",
     purpose="watch its Trainer",
 )
 _STACK = "hf-trainer"
@@ -215,7 +215,7 @@ def describe_trainer(
         num_microbatches=args.gradient_accumulation_steps,
         batch_size=args.per_device_train_batch_size,
         steps=state.max_steps or None,
-        checkpointing="full" if _recomputes(args) else None,
+        recompute="full" if _recomputes(args) else None,
         compiler="inductor" if args.torch_compile else None,
         stack=_STACK,
     )

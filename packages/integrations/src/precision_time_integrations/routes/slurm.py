@@ -1,18 +1,19 @@
 """Time limits for Slurm: what `job_submit.lua` asks."""
 
-from __future__ import annotations
-
+# No annotation is text here: what is evaluated when the class is made need not be parsed again.
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated
 
 from anyio import to_thread
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError
+from msgspec import Meta
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from precision_time.errors import ConfigError, shown
+from precision_time.request.fields import Option
+from precision_time.request.validation import Fields
 from precision_time_server.routing import (
     PROBLEMS,
     ServiceDependency,
@@ -20,7 +21,6 @@ from precision_time_server.routing import (
     arguments_part,
     body,
     checked,
-    config_error,
     job_part,
     json_object,
     json_response,
@@ -31,7 +31,7 @@ from ..slurm.limits import MARGIN, MOST_MARGIN, QUANTILE
 from ..slurm.service import ServedLimit, served_limit
 
 router = APIRouter(prefix="/v1/slurm", tags=["slurm"])
-_Word = Annotated[StrictStr, Field(max_length=1000)]
+_Word = Annotated[str, Meta(max_length=1000)]
 _SCRIPT = """#!/bin/bash
 #SBATCH --nodes=2 --ntasks-per-node=1 --gres=gpu:a100:8
 srun torchrun --nnodes=2 --nproc-per-node=8 train.py --model resnet50 --batch-size 128 --epochs 90
@@ -42,50 +42,40 @@ srun python run.py
 """
 
 
-class TimeLimitCall(BaseModel):
+class TimeLimitCall(Fields):
     """What is sent."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     script: Annotated[
-        StrictStr,
-        Field(max_length=MOST_CHARACTERS, description="Text of the job script; nothing of it is run."),
+        str,
+        Meta(max_length=MOST_CHARACTERS),
+        Option(help="Text of the job script; nothing of it is run."),
     ]
     options: Annotated[
         dict[_Word, _Word],
-        Field(
-            max_length=100,
-            description="What the job asks of Slurm, by the long names of sbatch: nodes, ntasks, "
-            "ntasks-per-node, gres, gpus, partition, constraint ...; they win over the #SBATCH lines.",
+        Meta(max_length=100),
+        Option(
+            help="What the job asks of Slurm, by the long names of sbatch: nodes, ntasks, "
+            "ntasks-per-node, gres, gpus, partition, constraint ...; they win over the #SBATCH lines."
         ),
     ] = {}
     arguments: Annotated[
-        list[_Word], Field(max_length=1000, description="Arguments of the script: $1 and so on.")
+        list[_Word], Meta(max_length=1000), Option(help="Arguments of the script: $1 and so on.")
     ] = []
     quantile: Annotated[
-        float, Field(gt=0.0, lt=1.0, description="Probability that the run ends within the limit.")
+        float,
+        Meta(gt=0.0, lt=1.0),
+        Option(help="Probability that the run ends within the limit."),
     ] = QUANTILE
     margin: Annotated[
         float,
-        Field(
-            ge=0.0, le=MOST_MARGIN, description="Share added for what the script does beside its training."
-        ),
+        Meta(ge=0.0, le=MOST_MARGIN),
+        Option(help="Share added for what the script does beside its training."),
     ] = MARGIN
     longest_s: Annotated[
-        float | None, Field(gt=0.0, le=1e12, description="MaxTime of the partition [s]; null for none.")
+        float | None,
+        Meta(gt=0.0, le=1e12),
+        Option(help="MaxTime of the partition [s]; null for none."),
     ] = None
-
-    @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Self:
-        """What a call says.
-
-        Raises:
-            ConfigError: If a value breaks its rule.
-        """
-        try:
-            return cls.model_validate(given)
-        except ValidationError as error:
-            raise config_error(error, fields=cls.model_fields, spelled=str, as_text=False) from None
 
 
 _SCHEMA = {

@@ -24,10 +24,11 @@ from precision_time.workload.graph import OpGraph
 from precision_time_integrations.measure.describe import describe
 from precision_time_integrations.measure.device import find_device, import_torch
 from precision_time_integrations.measure.processor import processor_name
-from precision_time_integrations.measure.result import TrialResult
-from precision_time_integrations.measure.rows import corpus_csv, device_name, own_name, why_left_out
 from precision_time_integrations.measure.steps.catalog import TORCHVISION, TORCHVISION_SIZES, built_in_models
-from precision_time_integrations.measure.store import read_store
+
+from .result import TrialResult
+from .rows import corpus_csv, device_name, own_name, why_left_out
+from .store import read_store
 
 _OF_A_CAMPAIGN = {"num_workers", "batch_per_worker"}
 _SAMPLES = 2

@@ -16,13 +16,14 @@ from precision_time.executor import usable_cores
 from precision_time.ray_executor import LOCAL, local_cluster, ray_session
 from precision_time_integrations.measure.device import import_torch
 from precision_time_integrations.measure.report import Progress, ProgressCallback, TrialReport
-from precision_time_integrations.measure.result import TrialResult, failed_result, measured_result
-from precision_time_integrations.measure.store import CampaignStore, only_writer
+from precision_time_integrations.measure.store import only_writer
 from precision_time_integrations.measure.trial import TrainingTrial
 
 from .budget import DurationEstimator, most_informative
 from .campaign import Campaign
 from .groups import GroupRunner
+from .result import TrialResult, failed_result, measured_result
+from .store import CampaignStore
 
 _REMEDIES = {
     "CPU": "ask for fewer workers or CPUs per worker, connect to a larger cluster with --address, or set "

@@ -44,9 +44,7 @@ _FIRST_NOISE = 1e-2
 def _needed(module: str) -> Any:
     """A module of scikit-learn, or of scipy that it brings."""
     purpose = "search configurations by Bayesian optimization"
-    return required_module(
-        module, package="scikit-learn", extra="precision-time-papers[learners]", purpose=purpose
-    )
+    return required_module(module, package="scikit-learn", extra="precision-time-papers", purpose=purpose)
 
 
 def fit_gaussian(x: Floats, y: Floats, *, seed: int) -> Any:

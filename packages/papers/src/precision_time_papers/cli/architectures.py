@@ -189,7 +189,9 @@ def train_ghn(
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise MissingExtraError(package="torch", extra="torch", purpose="train a hypernetwork") from error
+        raise MissingExtraError(
+            package="torch", extra="precision-time-papers[torch]", purpose="train a hypernetwork"
+        ) from error
 
     settings = TrainSettings(
         seed=seed, steps=steps, minutes=minutes, networks=networks, image_batch=image_batch

@@ -16,9 +16,9 @@ from precision_time_integrations.cli.measure import interrupted, show_report
 
 if TYPE_CHECKING:
     from precision_time_integrations.measure.report import Progress
-    from precision_time_integrations.measure.result import TrialResult
 
     from ..campaign.campaign import Campaign
+    from ..campaign.result import TrialResult
 
 EXAMPLES = """\b
 Examples:
@@ -198,7 +198,7 @@ def _list(campaign: Campaign, json_output: bool) -> None:
 
 def show(store: StoreArgument, *, json_output: JsonOption = False) -> None:
     """Show the results in a store."""
-    from precision_time_integrations.measure.store import read_store
+    from ..campaign.store import read_store
 
     results = read_store(store)
     if json_output:
@@ -257,10 +257,9 @@ def export(
     """Write the results of a store to a CSV file."""
     from io import StringIO
 
-    from precision_time_integrations.measure.result import write_results
-    from precision_time_integrations.measure.store import read_store
-
     from ..campaign.campaign_steps import unknown_devices, write_steps
+    from ..campaign.result import write_results
+    from ..campaign.store import read_store
 
     left_out: dict[str, int] = {}
     unknown: dict[str, int] = {}

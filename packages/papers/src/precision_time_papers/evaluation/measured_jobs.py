@@ -58,7 +58,7 @@ def job_key(item: Measurement) -> str:
     """Equal for rows of one job."""
     layout = item.layout
     degrees = () if layout is None else (layout.tp, layout.pp, layout.cp, layout.ep, layout.zero_stage)
-    checkpointing = "" if layout is None else layout.checkpointing.value
+    checkpointing = "" if layout is None else layout.recompute.value
     return " | ".join(map(str, (workload_key(item), item.device, item.system, degrees, checkpointing)))
 
 

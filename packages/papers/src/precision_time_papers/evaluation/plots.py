@@ -1,4 +1,4 @@
-"""Plots of the report and of the comparison as SVG text; needs matplotlib (extra `plots`)."""
+"""Plots of the report as SVG text; needs matplotlib (extra `plots`)."""
 
 from __future__ import annotations
 
@@ -11,21 +11,14 @@ from precision_time.render.document import Section
 from precision_time.render.picture import require_matplotlib, svg_of
 
 from ..contract import Floats
-from .comparison import PredictorComparison
-from .comparison_sections import QUESTIONS
-from .cross_validation import JOBS
 from .generalization import LEVELS
 
 Plot = tuple[str, str]
 
 _ORANGE, _GREY = "#f28e2b", "#888888"
-_QUESTION_COLORS = ("#4477aa", "#ee6677", "#228833")
-_HIGHEST_PERCENT = 120.0
 _ERROR = "MAPE [%]"
 _MOST_BARS = 15
 _BINS = 80
-_LABEL_WIDTH, _LABEL_HEIGHT = 95.0, 8.0
-"""Of the name of a predictor beside its point [points]."""
 
 
 def section_plots(section: Section) -> Iterator[Plot]:
@@ -133,9 +126,9 @@ def _bars(names: list[str], series: Mapping[str, list[Any]], label: str) -> str:
         axes.set_yticks(places, names)
         axes.set_xlabel(label)
         if len(series) > 1:
-            _legend_below(axes)
+            legend_below(axes)
 
-    return _svg(draw, height=1.0 + 0.3 * len(names))
+    return svg_on_axes(draw, height=1.0 + 0.3 * len(names))
 
 
 def _heat(names: list[str], values: Floats) -> str:
@@ -152,7 +145,7 @@ def _heat(names: list[str], values: Floats) -> str:
             color = "white" if value > 100.0 else "black"
             axes.text(column, row, f"{value:.0f}", ha="center", va="center", fontsize=7, color=color)
 
-    return _svg(draw, height=1.2 + 0.4 * len(names), width=1.6 + 0.55 * len(names))
+    return svg_on_axes(draw, height=1.2 + 0.4 * len(names), width=1.6 + 0.55 * len(names))
 
 
 def _against(measured_s: Floats, predicted_s: Floats) -> str:
@@ -170,9 +163,9 @@ def _against(measured_s: Floats, predicted_s: Floats) -> str:
         axes.set_xlabel("measured step time [s]")
         axes.set_ylabel("predicted [s]")
         axes.figure.colorbar(mesh, ax=axes, label="log10 of runs")
-        _legend_below(axes)
+        legend_below(axes)
 
-    return _svg(draw, height=4.2, width=5.2)
+    return svg_on_axes(draw, height=4.2, width=5.2)
 
 
 def _calibration(curve: Mapping[str, Floats]) -> str:
@@ -183,81 +176,16 @@ def _calibration(curve: Mapping[str, Floats]) -> str:
             axes.plot(nominal, covered, marker="o", markersize=3, label=f"unseen {protocol}s")
         axes.set_xlabel("nominal coverage [%]")
         axes.set_ylabel("runs inside [%]")
-        _legend_below(axes, columns=2)
+        legend_below(axes, columns=2)
 
-    return _svg(draw, height=3.6, width=4.2)
-
-
-def comparison_plots(comparison: PredictorComparison) -> dict[str, str]:
-    """Name and SVG: errors of all predictors, and error against what an answer costs.
-
-    Raises:
-        MissingExtraError: If matplotlib is not installed.
-    """
-    require_matplotlib()
-    own = [item for item in comparison.scores if item.population == JOBS]
-    found = {(item.question, item.name): item.mape_percent for item in own}
-    titles = {item.name: item.title for item in own}
-    names = sorted(titles, key=lambda name: -found.get(("architecture", name), 0.0))
-
-    def errors(axes: Any) -> None:
-        for place, (question, color) in enumerate(zip(QUESTIONS, _QUESTION_COLORS, strict=True)):
-            heights = [min(found.get((question, name), 0.0), _HIGHEST_PERCENT) for name in names]
-            middles = [row + 0.26 * (1 - place) for row in range(len(names))]
-            axes.barh(middles, heights, height=0.25, color=color, label=QUESTIONS[question].title)
-        axes.set_yticks(range(len(names)), [titles[name] for name in names])
-        axes.set_xlabel(f"MAPE [%], cut off at {_HIGHEST_PERCENT:.0f}: jobs that Ernest can be fitted to")
-        _legend_below(axes)
-
-    def against_cost(axes: Any) -> None:
-        shown = {
-            name: (max(cost.requests_s(1), 1e-5), found["architecture", name])
-            for name, cost in comparison.costs.items()
-            if ("architecture", name) in found
-        }
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        for sampled, label in (
-            (False, "no runs of the new job"),
-            (True, "sample runs of the new job counted"),
-        ):
-            points = [point for name, point in shown.items() if bool(comparison.costs[name].runs) is sampled]
-            if points:
-                axes.plot(*zip(*points, strict=True), "o", color=_QUESTION_COLORS[sampled], label=label)
-        axes.set_xlabel("seconds until one new job is answered")
-        axes.set_ylabel("MAPE on unseen architectures [%]")
-        axes.margins(x=0.3)
-        axes.autoscale_view()
-        _label_apart(axes, {titles[name]: point for name, point in shown.items()})
-        _legend_below(axes)
-
-    return {
-        "predictors-errors": _svg(errors, height=0.36 * len(names) + 1.0, width=7.5),
-        "predictors-cost": _svg(against_cost, height=4.2, width=7.5),
-    }
+    return svg_on_axes(draw, height=3.6, width=4.2)
 
 
-def _legend_below(axes: Any, columns: int = 3) -> None:
+def legend_below(axes: Any, columns: int = 3) -> None:
     """The legend outside the axes, where no data is."""
     axes.figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
 
 
-def _label_apart(axes: Any, points: Mapping[str, tuple[float, float]]) -> None:
-    """Names beside points, moved up where they would cover one another."""
-    placed: list[tuple[float, float]] = []
-    scale = 72.0 / axes.figure.dpi
-    for name, point in sorted(points.items(), key=lambda item: item[1][1]):
-        x, y = axes.transData.transform(point) * scale
-        height = y
-        while any(abs(x - other) < _LABEL_WIDTH and abs(height - up) < _LABEL_HEIGHT for other, up in placed):
-            height += 1.0
-        placed.append((x, height))
-        axes.annotate(
-            name, point, xytext=(6, height - y - 2.5), textcoords="offset points", fontsize=7,
-            arrowprops={"arrowstyle": "-", "color": _GREY, "linewidth": 0.4, "shrinkA": 0, "shrinkB": 2},
-        )  # fmt: skip
-
-
-def _svg(draw: Callable[[Any], None], *, height: float, width: float = 6.0) -> str:
+def svg_on_axes(draw: Callable[[Any], None], *, height: float, width: float = 6.0) -> str:
     """One drawing on one pair of axes as an `<svg>` element [inches]."""
     return svg_of(lambda figure: draw(figure.add_subplot()), height=height, width=width)

@@ -277,7 +277,7 @@ def _shape_ratio(jobs: Sequence[Job]) -> Floats:
         group = Jobs.alike([jobs[index] for index in indices])
         device = group.cluster.device
         step = lower(group.workload.graph, group.precision, device.arch)
-        samples, rates, model = group.micro_batch_size[:, None], rates_of([device]), kernel_model_of(group)
+        samples, rates, model = group.micro_batch_size[:, None], rates_of(device), kernel_model_of(group)
         with_shapes = kernel_seconds(step, samples, rates, model).sum(axis=1)
         ratio[indices] = kernel_seconds(_shapeless(step), samples, rates, model).sum(axis=1) / with_shapes
     return ratio

@@ -87,7 +87,7 @@ def _digits(seed: int, side: int | None) -> ImageSet:
     data = required_module(
         "sklearn.datasets",
         package="scikit-learn",
-        extra="precision-time-papers[learners]",
+        extra="precision-time-papers",
         purpose="train on its digits",
     ).load_digits()
     pixels = data.images[:, None, :, :].astype(np.float32)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from precision_time.io import write_atomically
-from precision_time.planning.precisions.groups import LayerGroup
 from precision_time.planning.precisions.risk import Risk
 from precision_time.precision.own import as_yaml, policy_of, stated_policy
 from precision_time.render.blocks import GAP, TEXT_WIDTH, Block, Text, Tone
@@ -16,6 +15,8 @@ from precision_time.render.result import Result
 from precision_time.render.table import Table
 from precision_time.request.request import Request
 from precision_time.units import format_bytes, format_duration
+
+from .groups import LayerGroup
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,8 +13,7 @@ from precision_time.cost.job import Job
 from precision_time.diagnostics import LAYOUT_CHOSEN
 from precision_time.errors import ConfigError, PrecisionTimeError
 from precision_time.forks import cached_property
-from precision_time.planning.precisions.groups import LayerGroup, layer_groups
-from precision_time.planning.precisions.risk import NEAREST, Risk, group_risks, schedule_fields
+from precision_time.planning.precisions.risk import NEAREST, Risk
 from precision_time.precision.catalog import shown_precision
 from precision_time.precision.own import fields_of
 from precision_time.precision.policy import NARROW, DType
@@ -24,7 +23,9 @@ from precision_time.predict.prediction import Prediction
 from precision_time.predict.remedies import at_layout
 from precision_time.request.request import Request
 
+from .groups import LayerGroup, layer_groups
 from .knapsack import Choices
+from .layer_risk import group_risks, schedule_fields
 
 _AT_ONCE = 64
 _LONGEST = 60

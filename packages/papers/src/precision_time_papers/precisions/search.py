@@ -12,17 +12,11 @@ from typing import Any
 import numpy as np
 
 from precision_time.errors import ConfigError, UnknownNameError, shown
-from precision_time.planning.precisions.risk import (
-    DEFAULT_BUDGET,
-    NEAREST,
-    curve_words,
-    risk_share,
-    share_of_gap,
-)
-from precision_time.predict.api import as_request
-from precision_time.request.signature import takes_request_fields
+from precision_time.planning.precisions.risk import DEFAULT_BUDGET, NEAREST, risk_share
+from precision_time.request.signature import as_request, takes_request_fields
 
 from .knapsack import Choices, exhaustive, frontier
+from .layer_risk import curve_words, share_of_gap
 from .methods import METHODS, candidates, fastest
 from .result import GroupChoice, PrecisionSearch, SchedulePhase
 from .schedules import Picks, Progress, Schedules, schedules_of

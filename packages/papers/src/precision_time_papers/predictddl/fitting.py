@@ -244,7 +244,7 @@ def _sklearn(module: str) -> Any:
     return required_module(
         f"sklearn.{module}",
         package="scikit-learn",
-        extra="precision-time-papers[learners]",
+        extra="precision-time-papers",
         purpose="train PredictDDL's regressors",
     )
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -102,22 +103,12 @@ def serve(
         bool,
         typer.Option("--train-predictddl", help="Let calls train a PredictDDL predictor that is missing."),
     ] = False,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            "--ray",
-            metavar="ADDRESS",
-            help="Serve by Ray Serve: local, or a cluster's address (extra ray-serve).",
-        ),
-    ] = None,
-    min_replicas: Annotated[int, typer.Option("--min-replicas", help="With --ray: fewest replicas.")] = 1,
-    max_replicas: Annotated[int, typer.Option("--max-replicas", help="With --ray: most replicas.")] = 4,
     tls_cert: Annotated[
         Path | None,
         typer.Option(
             "--tls-cert",
             metavar="FILE",
-            help="Answer over HTTPS with this certificate (PEM, issuers after it), read again when renewed.",
+            help="Answer over HTTPS with this certificate (PEM, issuers after it); read at the start.",
         ),
     ] = None,
     tls_key: Annotated[
@@ -156,20 +147,8 @@ def serve(
             f"Warning: {host} can be reached by others, and no token is asked of them. To fix: "
             "--token-file FILE."
         )
-    if ray is not None:
-        if tls_cert is not None:
-            raise ConfigError(
-                "--ray and --tls-cert cannot be combined: Ray's proxy speaks plain HTTP. To fix: leave out "
-                "one of them, or put a proxy with the certificate in front of Ray."
-            )
-        from ..ray_serve import run_on_ray
-
-        run_on_ray(settings, ray, min_replicas=min_replicas, max_replicas=max_replicas, say=message)
-        return
     if settings.tls_cert is not None and settings.tls_key is not None:
-        from ..tls import check_certificate
-
-        check_certificate(settings.tls_cert, settings.tls_key)
+        _check_certificate(settings.tls_cert, settings.tls_key)
     _check_port(settings)
     url = settings.url
     if json_output:
@@ -204,12 +183,6 @@ def _run(settings: Settings) -> None:
     """Answer calls until the process is told to end."""
     import uvicorn
 
-    tls: dict[str, Any] = {}
-    if settings.tls_cert is not None:
-        from ..tls import renewed_context
-
-        tls = {"ssl_certfile": settings.tls_cert, "ssl_keyfile": settings.tls_key}
-        tls["ssl_context_factory"] = renewed_context
     from ..connections import prompt_protocol
 
     with tempfile.TemporaryDirectory(prefix="precision-time-") as folder:
@@ -228,7 +201,8 @@ def _run(settings: Settings) -> None:
             limit_concurrency=settings.max_connections,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=10,
-            **tls,
+            ssl_certfile=settings.tls_cert,
+            ssl_keyfile=settings.tls_key,
         )
 
 
@@ -250,6 +224,23 @@ def _check_port(settings: Settings) -> None:
         raise ConfigError(
             f"{settings.host}:{settings.port} cannot be listened on: {error.strerror or error}. To fix: "
             "another --port (0 for any that is free) or --host, or end what listens there."
+        ) from None
+
+
+def _check_certificate(certificate: Path, key: Path) -> None:
+    """Refuse files that no client could be answered with, before workers start.
+
+    Raises:
+        ConfigError: If one cannot be read, the key is encrypted, or they do not belong together.
+    """
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=lambda: "")
+    except (OSError, ValueError) as error:  # of ssl among them
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"{certificate} and {key} cannot be served: {str(reason).lower().replace('_', ' ')}. The rule: a "
+            "certificate in PEM, those of its issuers after it, and its own private key without a "
+            "passphrase. To fix: correct --tls-cert and --tls-key; openssl or cert-manager makes such a pair."
         ) from None
 
 

@@ -8,7 +8,6 @@ import { latest } from "./latest.js";
 import { fields, setField, setFields } from "./state.js";
 
 const SOURCES = { name: "Name", config: "Config", file: "File" };
-const KINDS = { ".onnx": "onnx", ".pt2": "pt2", ".json": "hf-config" };
 const UPLOADED = /^uploads\//;
 
 export function ModelSource({ side, letter }) {
@@ -61,21 +60,21 @@ function ByFile({ side, letter }) {
   const unknown = problemOf(side, "model");
   const send = async (file) => {
     if (!file) return;
-    const ending = Object.keys(KINDS).find((ending) => file.name.toLowerCase().endsWith(ending));
-    if (!ending) return uploads[letter].fail(new Error(`${file.name} is no .onnx, .pt2 or .json file. To fix: choose one of these.`));
-    const path = `v1/models?kind=${KINDS[ending]}&label=${encodeURIComponent(file.name.slice(0, 80))}`;
+    if (!/\.json$/i.test(file.name))
+      return uploads[letter].fail(new Error(`${file.name} is no .json file. To fix: choose a config.json, or send other models from Python: Client.upload_model.`));
+    const path = `v1/models?kind=hf-config&label=${encodeURIComponent(file.name.slice(0, 80))}`;
     const answer = await uploads[letter].start((signal) => upload(path, file, signal));
     if (answer) setFields(side, { model: answer.name, config: "" });
   };
   return html`<div class=${`field ${problem || unknown ? "wrong" : ""}`}>
     <label for=${id}>Model file</label>
-    <input id=${id} type="file" accept=".onnx,.pt2,.json" aria-describedby=${`${id}-help ${id}-problem`} aria-invalid=${problem ? "true" : undefined}
+    <input id=${id} type="file" accept=".json" aria-describedby=${`${id}-help ${id}-problem`} aria-invalid=${problem ? "true" : undefined}
       onChange=${(event) => send(event.target.files[0])} />
     <p class="help" id=${`${id}-help`} role="status">${
       status === "waiting" ? "Reading the model …"
       : value ? `${value.label || value.name}: ${value.params ? `${amount(value.params)} parameters, ` : ""}${value.operators} operators.`
       : UPLOADED.test(side.state.value.model ?? "") ? `Uploaded before: ${side.state.value.model}.`
-      : "ONNX, an exported PyTorch program (.pt2) or a config.json. It is read in a process of its own, and nothing in it is run."}</p>
+      : "A config.json; nothing in it is run. Other models are captured where they are: Client.upload_model in Python, or precision-time --server."}</p>
     ${(value?.warnings ?? []).map((text) => html`<p class="help">${typeof text === "string" ? text : text.text}</p>`)}
     <${Problem} id=${`${id}-problem`} text=${problem?.message || unknown} />
   </div>`;

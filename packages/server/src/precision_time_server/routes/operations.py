@@ -24,10 +24,16 @@ def _says(example: dict[str, Any], description: str) -> dict[int | str, dict[str
 
 
 @router.get(
-    "/health/live", summary="Whether the process answers", responses=_says({"status": "live"}, "It does.")
+    "/health/live",
+    summary="Whether the process answers",
+    responses={**_says({"status": "live"}, "It does."), **PROBLEMS},
 )
-async def live() -> Response:
-    """Restart the process where this fails."""
+async def live(service: ServiceDependency) -> Response:
+    """Restart the process where this fails: it does not answer, or serves a certificate that was renewed."""
+    if service.certificate_renewed():
+        raise UnavailableError(
+            "The certificate was renewed. To fix: restart the service, which reads it then."
+        )
     return json_response({"status": "live"})
 
 

@@ -11,6 +11,7 @@ from precision_time.errors import ConfigError
 from precision_time.planning.decision.api import PLANNED_FIELDS, RUN_FIELDS
 from precision_time.planning.decision.candidate import Candidate
 from precision_time.planning.decision.result import Plan
+from precision_time.planning.run.schema import RunOptions
 from precision_time.request.sweep import axes_of
 
 from ..arguments import PlanArguments, parted
@@ -18,7 +19,7 @@ from ..bodies import json_object, json_response
 from ..defaults import joined
 from ..jobs import REFUSED, checked, with_graphs
 from ..long_functions import plan_of_call
-from ..openapi import arguments_part, body, dictionary, job_part, run_part, with_nulls
+from ..openapi import arguments_part, body, dictionary, job_part, with_nulls
 from ..problems import PROBLEMS
 from ..service import ServiceDependency
 
@@ -31,7 +32,7 @@ _SCHEMA = {
     "properties": {
         **job_part(_FIELDS | {_CLUSTER}),
         **arguments_part(PlanArguments),
-        **{name: schema for name, schema in run_part().items() if name in RUN_FIELDS},
+        **{name: schema for name, schema in arguments_part(RunOptions).items() if name in RUN_FIELDS},
     },
     "required": ["model"],
     "description": "Fields of a job but those of its devices, each with one value or several that compete.",
@@ -73,7 +74,7 @@ async def plan(request: HttpRequest, service: ServiceDependency) -> Response:
     stated = checked({name: value for name, value in rest.items() if value is not None})
     if "model" not in stated:
         raise ConfigError("model is missing. To fix: give model.")
-    options = PlanArguments.of(own).options()
+    options = PlanArguments.of(own).given()
     cluster = stated.pop(_CLUSTER, None)
     axes_of(stated)  # refuses endless ranges before any work
     if cluster is not None:  # its devices are what a plan chooses; its hardware competes by name

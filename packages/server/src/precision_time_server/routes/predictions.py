@@ -179,6 +179,6 @@ def as_asked(found: Prediction, fields: Mapping[str, Any]) -> Prediction:
 
 def _why(found: Prediction, asked: Request) -> dict[str, Any]:
     """What the answer depends on, and the page of the command line."""
-    from precision_time.predict.what_matters import what_matters
+    from precision_time.predict.changes import what_matters
 
     return {"matters": [asdict(each) for each in what_matters(found, request=asked)], "page": str(found)}

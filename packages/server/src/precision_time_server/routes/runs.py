@@ -18,13 +18,13 @@ from ..arguments import parted
 from ..bodies import json_object, json_response
 from ..jobs import checked, request_of
 from ..long_functions import run_of_call
-from ..openapi import EXAMPLE_JOB, answer, body, job_part, run_part
+from ..openapi import EXAMPLE_JOB, answer, arguments_part, body, job_part
 from ..problems import PROBLEMS, TooLargeError
 from ..service import ServiceDependency
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 _REFUSED = {"grid_hours": "it names a file", "start_hour": "it needs grid_hours, which names a file"}
-_OPTIONS = {name: schema for name, schema in run_part().items() if name not in _REFUSED}
+_OPTIONS = {name: schema for name, schema in arguments_part(RunOptions).items() if name not in _REFUSED}
 _SCHEMA = {
     "type": "object",
     "additionalProperties": False,

@@ -7,11 +7,11 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from precision_time.planning.layouts.drawing import step_drawing
 from precision_time.predict.prediction import Interval, Prediction
 from precision_time.request.request import Request
 
 from ..bodies import json_object, json_response
+from ..drawing import step_drawing
 from ..jobs import request_of
 from ..openapi import EXAMPLE_JOB, body, job_reference, part
 from ..problems import PROBLEMS

@@ -60,7 +60,7 @@ class Database:
         if self.url.get_backend_name() == "sqlite":
             return _sqlite_engine(self)
         required_module(
-            "psycopg", package="psycopg", extra="precision-time-server", purpose="reach PostgreSQL"
+            "psycopg", package="psycopg", extra="precision-time-server[postgres]", purpose="reach PostgreSQL"
         )
         usual = {"connect_timeout": "5", "application_name": "precision-time", "tcp_user_timeout": "15000"}
         engine = create_engine(

@@ -90,7 +90,7 @@ def _digits() -> Batch:
             error,
             name="sklearn",
             package="scikit-learn",
-            extra="precision-time-papers[learners]",
+            extra="precision-time-papers",
             purpose="train on digits",
         ) from error
     data = load_digits()

@@ -1,1 +1,0 @@
-"""Uploaded models, captured in a process of their own that may do next to nothing."""

@@ -1,0 +1,139 @@
+"""Names that fields had in the release before: each answers at every door, with one remark."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import precision_time
+from precision_time.errors import ConfigError
+from precision_time.request.files import read_requests
+from precision_time.request.request import Request
+from precision_time.request.schema import ALIASES, MOVED, request_fields
+
+JOB = {"model": "mixtral-8x7b", "device": "H100-SXM5-80GB", "gpus": 64, "tp": 2, "batch_size": 1}
+OLD: dict[str, tuple[Any, dict[str, Any]]] = {
+    "grad_accum": (2, {}),
+    "num_micro_batches": (2, {}),
+    "virtual_pp": (2, {"pp": 4, "num_microbatches": 8}),
+    "expert_tp": (1, {"ep": 4}),
+    "expert_capacity": (1.25, {"ep": 4}),
+    "context_method": ("all-gather", {"cp": 2}),
+    "shard_size": (8, {"zero_stage": 3}),
+    "checkpointing": ("full", {}),
+}
+"""A value of each, and what it needs besides."""
+CODE = "renamed-field"
+
+
+def asked(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The same job by the old name and by the new."""
+    value, beside = OLD[name]
+    return {**JOB, **beside, name: value}, {**JOB, **beside, MOVED[name]: value}
+
+
+def remarks(request: Request) -> list[str]:
+    return [item.text for item in request.resolve().diagnostics if item.code == CODE]
+
+
+def said(old: str, new: str) -> list[str]:
+    return [f"{old} is called {new} now; the old name goes with the next release."]
+
+
+def test_every_moved_name_is_asked_here_and_leads_to_a_field() -> None:
+    assert OLD.keys() == MOVED.keys()
+    fields = dict(request_fields())
+    assert {*MOVED.values(), *ALIASES.values()} <= fields.keys()
+    assert not (MOVED.keys() | ALIASES.keys()) & fields.keys()
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_as_a_keyword_and_under_layout(name: str) -> None:
+    old, new = asked(name)
+    value = old.pop(name)
+    for request in (Request.of({**old, name: value}), Request.of({**old, "layout": {name: value}})):
+        assert request == Request.of(new)
+        assert request.resolve().layout == Request.of(new).resolve().layout
+        assert remarks(request) == said(name, MOVED[name])
+    assert remarks(Request.of(new)) == []
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_as_an_option(cli: Callable[..., Any], name: str) -> None:
+    def words(fields: dict[str, Any]) -> list[str]:
+        options = ((f"--{field.replace('_', '-')}", str(value)) for field, value in fields.items())
+        return [word for pair in options for word in pair]
+
+    old, new = ({**fields} for fields in asked(name))
+    model = old.pop("model"), new.pop("model")
+    before, now = (
+        cli("predict", model[0], *words(old), "--json"),
+        cli("predict", model[1], *words(new), "--json"),
+    )
+    assert (before.code, now.code) == (0, 0)
+    first, second = json.loads(before.out), json.loads(now.out)
+    assert [each["step_time_s"] for each in first["predictions"]] == [
+        each["step_time_s"] for each in second["predictions"]
+    ]
+    spelled = [f"--{each.replace('_', '-')}" for each in (name, MOVED[name])]
+    assert said(*spelled)[0] in before.out and " is called " not in now.out
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_in_a_job_file_and_a_table(tmp_path: Path, name: str) -> None:
+    old, new = asked(name)
+    job, table = tmp_path / "job.json", tmp_path / "jobs.csv"
+    job.write_text(json.dumps(old), encoding="utf-8")
+    with table.open("w", newline="", encoding="utf-8") as lines:
+        writer = csv.DictWriter(lines, old)
+        writer.writeheader()
+        writer.writerow(old)
+    for path in (job, table):
+        [request] = read_requests(path)
+        assert request == Request.of(new)
+        assert remarks(request) == said(name, MOVED[name])
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_in_a_sweep(name: str) -> None:
+    old, new = asked(name)
+    [before], [now] = precision_time.predict_many([old]), precision_time.predict_many([new])
+    assert before.step_time_s == now.step_time_s
+
+
+@pytest.mark.parametrize(
+    ("word", "fields"),
+    [
+        ("full:16", {"recompute": "full", "recompute_layers": 16}),
+        ("full:0.5", {"recompute": "full", "recompute_layers": 0.5}),
+        ("full:1.0", {"recompute": "full"}),
+        (
+            "selective:core_attn+layernorm",
+            {"recompute": "selective", "recompute_modules": "core_attn,layernorm"},
+        ),
+        ("selective", {"recompute": "selective"}),
+    ],
+)
+def test_what_checkpointing_said_behind_a_colon(word: str, fields: dict[str, Any]) -> None:
+    old = Request.of({**JOB, "checkpointing": word})
+    assert old.resolve().layout == Request.of({**JOB, **fields}).resolve().layout
+    assert remarks(old) == said("checkpointing", "recompute")
+
+
+@pytest.mark.parametrize(("first", "second"), [("grad_accum", "num_microbatches"), ("batch", "batch_size")])
+def test_two_names_of_one_field_with_two_values_are_refused(first: str, second: str) -> None:
+    given = {"model": "gpt2", first: 2, second: 4}
+    with pytest.raises(ConfigError, match=f"{second}=4 names the same as .*=2. To fix: give only one"):
+        Request.of(given)
+    assert Request.of({**given, second: 2}) == Request.of({"model": "gpt2", second: 2})
+
+
+def test_another_value_by_another_name_takes_the_place() -> None:
+    request = Request(model="gpt2", num_microbatches=2)
+    assert request.with_(gradient_accumulation_steps=4).layout.num_microbatches == 4
+    assert request.with_(grad_accum=4).layout.num_microbatches == 4
