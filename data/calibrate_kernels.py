@@ -1,6 +1,6 @@
 """Fit what kernels reach of a device's rates (`cost/data/factors.toml`) to measured steps.
 
-    python data/calibrate_kernels.py [--without SOURCE ...] [--write]     # two minutes on one thread
+    python data/calibrate_kernels.py [--without SOURCE ...] [--write | --add]     # two minutes on one thread
 
 One crossed model of all rows. A kernel of kind c in type w on architecture a takes
 
@@ -32,10 +32,12 @@ weighs the root of its rows, and no source more than the root of 200 cells.
 from __future__ import annotations
 
 import argparse
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -527,7 +529,7 @@ def tables(fit: Fit) -> dict[str, dict[str, object]]:
     for name, (x, _) in found.items():
         by_category[category_of_stack(name)].append(x / scale)
     categories = {name: round(float(np.exp(np.median(np.log(x)))), 3) for name, x in by_category.items()}
-    stacks = {name: round(x / scale, 3) for name, (x, _) in sorted(found.items())}
+    stacks = {name: round(x / scale, 3) for name, (x, n) in sorted(found.items()) if n >= LEAST_ROWS}
     return {
         "compute_factor": {
             kind: [of(f"compute.{kind}.{column}") for column in COLUMNS] for kind in sorted(products)
@@ -597,6 +599,14 @@ def written(found: Mapping[str, Mapping[str, object]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def added(fitted: dict[str, dict[str, object]], there: Mapping[str, Any]) -> dict[str, dict[str, object]]:
+    """What the data file has, and what it lacks: answers of known chips and stacks stay as they were."""
+    return {
+        name: {**table, **(there.get(name, {}) if name else {key: there[key] for key in table})}
+        for name, table in fitted.items()
+    }
+
+
 def main() -> None:
     """Price the rows, fit, report, write if asked to."""
     parser = argparse.ArgumentParser(
@@ -604,6 +614,7 @@ def main() -> None:
     )
     parser.add_argument("--without", action="append", default=[], metavar="SOURCE")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--add", action="store_true", help="write what the file lacks, and leave what it has")
     options = parser.parse_args()
     rows = [row for row in load_corpus() if row.usable and row.source not in options.without]
     kernels, table, names = collected(chosen(rows))
@@ -617,9 +628,12 @@ def main() -> None:
         here = (table.sources == source) | (source == "all")
         mean = np.average(error[here], weights=table.weight[here])
         print(f"{source:28s} {here.sum():6d} mean |log| {mean:.3f}")
-    text = written(tables(fit))
+    fitted = tables(fit)
+    if options.add:
+        fitted = added(fitted, tomllib.loads(DATA.read_text(encoding="utf-8")))
+    text = written(fitted)
     print(text)
-    if options.write:
+    if options.write or options.add:
         DATA.write_text(text, encoding="utf-8")
 
 
