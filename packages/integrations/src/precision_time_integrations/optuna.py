@@ -225,7 +225,7 @@ def layout_fields(text: str) -> dict[str, str]:
     """Fields of a request from a layout of `distributions`.
 
     >>> layout_fields("tp=2,zero_stage=1")
-    {'tp': '2', 'zero': '1'}
+    {'tp': '2', 'zero_stage': '1'}
     """
     pairs = (pair.partition("=") for pair in text.split(",") if pair)
     return {name: value for name, _, value in pairs}

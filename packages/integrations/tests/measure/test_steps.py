@@ -113,7 +113,7 @@ def test_rows_of_every_planned_step_become_jobs(name: str, tmp_path: Path) -> No
         assert job.precision.name == planned_trial.precision
         assert job.layout.micro_batch_size == planned_trial.batch_size
         assert job.layout.num_microbatches == planned_trial.grad_accum
-        assert job.layout.checkpointing.value == ("full" if planned_trial.checkpointing else "none")
+        assert job.layout.recompute.value == ("full" if planned_trial.checkpointing else "none")
         assert job.stack.compiler == ("inductor" if planned_trial.compiled else "none")
         assert job.stack.channels_last is planned_trial.channels_last
         assert row.step_time_s == 0.25 and row.scope.value == "full-step" and not job.stack.real_input
