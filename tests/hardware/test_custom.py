@@ -210,7 +210,9 @@ def _only_base(name: str) -> dict[str, object]:
 COUNTS = (1, 2, 8, 16, 64)
 
 
-@pytest.mark.parametrize("stated", [{}, {"network": "ethernet-25g"}, {"intra_node": "pcie4"}], ids=str)
+@pytest.mark.parametrize(
+    "stated", [{}, {"network": "ethernet-25g"}, {"network": "100g-tcp"}, {"intra_node": "pcie4"}], ids=str
+)
 def test_a_device_that_states_only_its_base_has_its_host_and_links(stated: dict[str, str]) -> None:
     for name in known_device_names():
         for count in COUNTS:
