@@ -168,4 +168,4 @@ def test_a_field_by_its_old_name_is_one_of_a_step(cli: Callable[..., Any], old: 
 
 def test_the_page_of_upgrades_has_every_field() -> None:
     page = (Path(__file__).parents[2] / "docs" / "upgrade.md").read_text(encoding="utf-8")
-    assert [old for old, new in MOVED_FIELDS.items() if f"| field | `{old}` | `{new}` |" not in page] == []
+    assert [old for old, new in MOVED_FIELDS.items() if f"| field | `{old}` | `{new}`" not in page] == []

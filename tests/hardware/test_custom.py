@@ -210,7 +210,9 @@ def _only_base(name: str) -> dict[str, object]:
 COUNTS = (1, 2, 8, 16, 64)
 
 
-@pytest.mark.parametrize("stated", [{}, {"network": "ethernet-25g"}, {"intra_node": "pcie4"}], ids=str)
+@pytest.mark.parametrize(
+    "stated", [{}, {"network": "ethernet-25g"}, {"network": "100g-tcp"}, {"intra_node": "pcie4"}], ids=str
+)
 def test_a_device_that_states_only_its_base_has_its_host_and_links(stated: dict[str, str]) -> None:
     for name in known_device_names():
         for count in COUNTS:
@@ -227,8 +229,7 @@ def test_a_device_that_states_only_its_base_has_its_host_and_links(stated: dict[
 @pytest.mark.parametrize("name", known_device_names())
 def test_a_device_that_states_only_its_base_trains_as_fast(name: str) -> None:
     for count in COUNTS:
-        # The network is said: a file of one's own says its links, which are open otherwise.
-        job = {"model": "resnet50", "gpus": count, "batch_size": 32, "network": "100g-ib"}
+        job = {"model": "resnet50", "gpus": count, "batch_size": 32}
         like = predict_time(device=name, **job)  # type: ignore[arg-type]
         mine = predict_time(**_only_base(name), **job)  # type: ignore[arg-type]
         assert mine.step_time_s == pytest.approx(like.step_time_s, rel=1e-9)

@@ -215,7 +215,10 @@ def test_invalid_counts(name, value):
         ({"zero_stage": 7}, r"zero_stage=7 is invalid: it must be at most 3\. To fix"),
         ({"coverage": 1.0}, r"coverage=1\.0 .*To fix"),
         ({"coverage": 90}, r"coverage=90 .*To fix"),
-        ({"recompute": "some"}, r"recompute='some' is none of none, selective, full\. To fix"),
+        (
+            {"recompute": "some"},
+            r"recompute='some' is invalid: it must be one of none, selective or full\. To fix",
+        ),
     ],
 )
 def test_invalid_values_name_the_rule_and_the_remedy(options, message):
@@ -356,13 +359,14 @@ def test_a_pipeline_that_does_not_fit_shares_out_its_optimizer_states():
     assert said(answer, "optimizer states sharded (zero_stage=1) assumed")
 
 
-def test_checkpointing_of_some_layers_lies_between_none_and_all():
+def test_recomputation_of_some_layers_lies_between_none_and_all():
     asked = {**LLAMA, "gpus": 8, "zero_stage": 3}
-    half, same = (predict_time(**asked, recompute=word) for word in ("full:16", "full:0.5"))
-    assert half == same
-    assert predict_time(**asked, recompute="full", recompute_layers=32) == predict_time(
-        **asked, recompute="full"
+    half, same, all_32 = (
+        predict_time(**asked, recompute="full", recompute_layers=layers) for layers in (16, 0.5, 32)
     )
+    none, every = (predict_time(**asked, recompute=mode) for mode in ("none", "full"))
+    assert half == same and all_32 == every
+    assert none.analytical_step_time_s < half.analytical_step_time_s < every.analytical_step_time_s
 
 
 def test_both_batches_say_how_many_micro_batches_are_accumulated():

@@ -215,7 +215,7 @@ def test_parquet_csv_and_json_lines_hold_the_same(tmp_path: Path) -> None:
 
 def test_without_pyarrow_only_parquet_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingExtraError, match=r"precision-time\[parquet\]"):
+    with pytest.raises(MissingExtraError, match=r"precision-time\[frames\]"):
         sweep("resnet50", out=tmp_path / "out.parquet")
     assert sweep("resnet50", out=tmp_path / "out.csv", workers=1).counts.rows == 1
 

@@ -151,16 +151,15 @@ def test_a_call_needs_a_token_where_there_are_some() -> None:
 
 
 def test_figures_count_calls(client: TestClient) -> None:
-    def count() -> float:
+    def count(figure: str, label: str = "") -> float:
         lines = client.get("/metrics").text.splitlines()
-        return sum(
-            float(line.split()[-1]) for line in lines if line.startswith("precision_time_predictions_total")
-        )
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(figure) and label in line)
 
-    before = count()
+    made, answered = ("precision_time_predictions_total",), ("precision_time_calls_total", 'method="POST"')
+    before = count(*made), count(*answered)
     client.post("/v1/predictions", json=JOB)
     client.post("/v1/predictions/batch", json={"jobs": [JOB, JOB]})
-    assert count() == before + 3
+    assert (count(*made), count(*answered)) == (before[0] + 3, before[1] + 2)
 
 
 def test_settings_travel_to_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:

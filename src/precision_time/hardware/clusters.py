@@ -129,6 +129,7 @@ def _reference(device: Device, num_devices: int, num_nodes: int, node: NodeType,
         network = mine.network.name if stated else ""
     elif said.inter_node is None:
         network = ""
+    of_node = said.of_node and mine is None  # speed of a host in all, not of an adapter
     fabric = said.intra_node if said.intra_node and own.find_link(said.intra_node) is None else None
     listed = own.find_node_type(node.name) is None and like is device
     return get_cluster(
@@ -137,7 +138,8 @@ def _reference(device: Device, num_devices: int, num_nodes: int, node: NodeType,
         num_nodes=num_nodes,
         node_type=said.node_type if listed else None,
         intra_node=fabric,
-        inter_node=network or None,
+        inter_node=None if of_node else network or None,
+        network=network if of_node else None,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from msgspec import Meta
 
-from ..errors import ConfigError
+from ..errors import ConfigError, shown
+from ..precision.catalog import is_policy_file
 from ..records import dataclass
 
 MAX_COUNT = 10_000_000
@@ -116,6 +118,40 @@ def _file_or_mapping(value: Any) -> Any:
     return Path(value)
 
 
+def _texts(given: Any) -> Any:
+    """One text stands for a list of one."""
+    return [given] if isinstance(given, str) else given
+
+
+def _finite(given: Any) -> Any:
+    """Sizes as they are, with no number that is none: JSON and YAML can state 1e400 and NaN.
+
+    Raises:
+        ConfigError: Of the first one.
+    """
+    for name, value in given.items() if isinstance(given, Mapping) else ():
+        parts = value if isinstance(value, list) else [value]
+        if any(isinstance(part, float) and not math.isfinite(part) for part in parts):
+            raise ConfigError(
+                f"The size {name}={shown(value)} is not possible. The rule: sizes are finite. "
+                "To fix: correct it."
+            )
+    return given
+
+
+def _precision(given: Any) -> Any:
+    """A policy of the user's own, in a file or as a mapping, as what it says: requests travel, files do not.
+
+    Raises:
+        ConfigError: If it cannot be read or says what no policy can.
+    """
+    if isinstance(given, Mapping) or is_policy_file(given):
+        from ..precision.own import stated_policy
+
+        return stated_policy(given)
+    return given
+
+
 def pairs_of(text: str) -> dict[str, Any]:
     """`"gpus=8,precision=tf32"` as a mapping; a value that is no JSON is a word, an object is taken as it is.
 
@@ -180,6 +216,9 @@ WORD = Read(_word)
 SWITCH = Read(_switch)
 FILE = Read(_file, checks=True)
 FILE_OR_MAPPING = Read(_file_or_mapping, checks=True)
+TEXTS = Read(_texts)
+FINITE = Read(_finite)
+PRECISION = Read(_precision)
 Count = Annotated[int, COUNT, Meta(ge=1, le=MAX_COUNT)]
 LongCount = Annotated[int, TOTAL, Meta(ge=1, le=MAX_VALUE)]
 NaturalNumber = Annotated[int, COUNT, Meta(ge=0, le=MAX_COUNT)]

@@ -258,7 +258,7 @@ def recompute_share(layers: float, num_layers: int | None) -> float:
     if layers < 1:
         return layers
     if not num_layers or layers > num_layers or layers != int(layers):
-        known = f"a number up to {num_layers}, the layers of the model, or " if num_layers else ""
+        known = f"a whole number up to {num_layers}, the layers of the model, or " if num_layers else ""
         raise ConfigError(
             f"recompute_layers={layers:g} must be {known}a share below 1. To fix: "
             f"{f'recompute_layers={num_layers // 2 or 1}' if num_layers else 'recompute_layers=0.5'}, or 0 "

@@ -199,6 +199,9 @@ def question_of(request: RequestFields, workload: Workload, cluster: Cluster) ->
         cluster: Where.
     """
     given = frozenset(request.model_fields_set - {"layout"}) | request.layout.model_fields_set
+    like = cluster.reference
+    if like is not None and (cluster.node_type, cluster.inter_node) == (like.node_type, like.inter_node):
+        given -= {"custom"}  # a file that says no links of its own
     graph, layout = workload.graph, request.layout
     devices, cut_up = cluster.num_devices, any(getattr(layout, name) > 1 for name in _LAYOUT_DEGREES)
     samples = request.global_batch_size

@@ -14,17 +14,19 @@ from msgspec import Meta
 
 from ..cost.job import TimingScope
 from ..cost.stacks import stack_name
-from ..errors import ConfigError, nearest_names, shown
+from ..errors import ConfigError, nearest_names
 from ..hardware.device import Cluster
 from ..hardware.inventory import ClusterResources
 from ..hardware.words import with_cluster_words
 from ..parallel.layout import CpCommType, Offload, PipelineSchedule, Recompute
-from ..precision.catalog import is_policy_file
 from .fields import (
     FILE,
     FILE_OR_MAPPING,
+    FINITE,
     MAX_COUNT,
     NUMBER,
+    PRECISION,
+    TEXTS,
     WORD,
     BatchSize,
     BatchTokens,
@@ -123,11 +125,6 @@ def _with_recompute(given: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**given, "checkpointing": mode, field: 0.0 if whole else amount}
 
 
-def _texts(given: Any) -> Any:
-    """One text stands for a list of one."""
-    return [given] if isinstance(given, str) else given
-
-
 def _cluster(given: Any) -> Any:
     if not isinstance(given, Cluster | ClusterResources):
         raise ValueError("a Cluster or the ClusterResources of an inventory")
@@ -150,35 +147,6 @@ def _anchors(given: Any) -> Any:
             "priced. To fix: leave some out, or make a calibration of them (precision-time calibrate)."
         )
     return [_anchor(item) for item in given]
-
-
-def _finite(given: Any) -> Any:
-    """Sizes as they are, with no number that is none: JSON and YAML can state 1e400 and NaN.
-
-    Raises:
-        ConfigError: Of the first one.
-    """
-    for name, value in given.items() if isinstance(given, Mapping) else ():
-        parts = value if isinstance(value, list) else [value]
-        if any(isinstance(part, float) and not math.isfinite(part) for part in parts):
-            raise ConfigError(
-                f"The size {name}={shown(value)} is not possible. The rule: sizes are finite. "
-                "To fix: correct it."
-            )
-    return given
-
-
-def _precision(given: Any) -> Any:
-    """A policy of the user's own, in a file or as a mapping, as what it says: requests travel, files do not.
-
-    Raises:
-        ConfigError: If it cannot be read or says what no policy can.
-    """
-    if isinstance(given, Mapping) or is_policy_file(given):
-        from ..precision.own import stated_policy
-
-        return stated_policy(given)
-    return given
 
 
 _ANCHOR_REMEDY = "To fix: write each like batch_size=64,gpus=8,step_time_s=0.21."
@@ -384,7 +352,7 @@ class RequestFields(Fields):
     ] = None
     precision: Annotated[
         str | dict[str, Any] | None,
-        Read(_precision),
+        PRECISION,
         Option(
             help="Precision in any usual spelling (`precision-time list precisions`), or a policy file "
             "of your "
@@ -446,7 +414,7 @@ class RequestFields(Fields):
     ] = None
     sizes: Annotated[
         dict[str, Any],
-        Read(_finite),
+        FINITE,
         Option(
             help="Size of a parametric model, such as hidden=2048 or layers=16; may be repeated.",
             flags=("--size",),
@@ -632,7 +600,7 @@ class RequestFields(Fields):
     ] = False
     inputs: Annotated[
         list[str],
-        Read(_texts),
+        TEXTS,
         Option(
             help="One argument of your own module, such as ids:int64[B,512] with B for the batch; may be "
             "repeated.",

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +109,9 @@ class LineFormat:
     described: Mapping[str, Any]
     """The `log` part of the project: what its keys mean is in `described.py`."""
     reader_of: Callable[[LineFormat], LineReader]
+    _patterns: dict[str, tuple[re.Pattern[str], ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def description(self) -> str:
@@ -120,10 +122,6 @@ class LineFormat:
     def generic(self) -> bool:
         """Whether other formats have such lines too: it counts where no other format is found."""
         return bool(self.described.get("generic"))
-
-    @cached_property
-    def _patterns(self) -> dict[str, tuple[re.Pattern[str], ...]]:
-        return {}
 
     def patterns(self, part: str) -> tuple[re.Pattern[str], ...]:
         """The regular expressions of a part of the description."""
