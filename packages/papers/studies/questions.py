@@ -27,8 +27,6 @@ from typing import Any
 
 import numpy as np
 
-import practice as votes
-import refit_constants as refit
 from precision_time.arrays import Floats, Indices
 from precision_time.corpus.jobs import request_of
 from precision_time.corpus.measurement import Measurement
@@ -50,6 +48,10 @@ from precision_time.request.schema import LayoutOptions
 from precision_time.request.votes import Votes
 from precision_time_papers.evaluation.report import sample_families
 from repository import write_page
+
+# isort: split
+import practice as votes  # in data/, as `repository` tells
+import refit_constants as refit
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "reference" / "questions.md"
