@@ -11,7 +11,7 @@ EDITABLE := --editable '.[train,capture,plots,ray,client]' --editable 'packages/
 	--editable 'packages/integrations[all]' --editable 'packages/papers[schedule,reinforcement]'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types wheel unit nightly docs docs-check site bench accuracy papers predictors large-models limits clean
+.PHONY: help demo test lint format types wheel unit nightly docs docs-check site bench accuracy accuracy-diff papers predictors large-models limits clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ bench: $(VENV)/.dev ## Measure this machine against the speed targets
 
 accuracy: $(VENV)/.dev ## Cross-validate over the corpus and write docs/reference/accuracy.md
 	$(ENVIRONMENT) $(BIN)/python packages/papers/studies/accuracy.py
+
+accuracy-diff: $(VENV)/.dev ## What a change does to accuracy: the same runs with the code of BASE and of now (BASE=main~1)
+	$(ENVIRONMENT) $(BIN)/python packages/papers/studies/accuracy_diff.py $(BASE)
 
 papers: $(VENV)/.dev ## The tables of the founding papers beside ours: write docs/papers.md (under 15 minutes)
 	$(ENVIRONMENT) $(BIN)/python packages/papers/studies/papers.py

@@ -1,17 +1,22 @@
 """Fit what kernels reach of a device's rates (`cost/data/factors.toml`) to measured steps.
 
-    python data/calibrate_kernels.py [--without SOURCE ...] [--write]     # two minutes on one thread
+    python data/calibrate_kernels.py [--without SOURCE ...] [--write | --add]     # two minutes on one thread
 
 One crossed model of all rows. A kernel of kind c in type w on architecture a takes
 
     t = (t_c^3 + t_m^3)^(1/3) + t_transposes + t_0
-    t_c = flops / (peak * compute[c, w] * sustained[a, w] * sustained_conv[a, w] * share of the shape)
+    t_c = flops / (peak * compute[c, w] * maker[m, w] * sustained[a, w] * sustained_conv[a, w]
+                   * share of the shape)
     t_m = bytes / (bandwidth * memory[c] * bandwidth[a])
 
-and the kernels of a step together times shortfall[stack] and a factor of the source within its stack. What
-the chip sustains and what the software leaves of it are fitted side by side: an architecture that only slow
-software measured is not taken for slow where that software ran on other architectures, too. A stack's
-shortfall is the lower quartile of its sources': the slower ones have reasons of their own.
+and the kernels of a step together times category[suite, trainer or script], shortfall[stack] and a factor of
+the source within its stack. What the chip sustains and what the software leaves of it are fitted side by
+side: an architecture that only slow software measured is not taken for slow where that software ran on other
+architectures, too.
+
+Stacks and chips are partly pooled: they deviate from their category and their maker as far as their rows say
+so against SPREADS, and one that nobody measured has what those have in common. A stack's shortfall is the
+lower quartile of its sources': the slower ones have reasons of their own. MLPerf's are its submitters.
 
 The logarithms are found by Gauss-Newton steps on log(measured / modeled) with Huber's loss. PRIORS draw each
 to its starting value as one row's noise allows: single timed products and convolutions reach 0.75 to 0.95
@@ -27,16 +32,19 @@ weighs the root of its rows, and no source more than the root of 200 cells.
 from __future__ import annotations
 
 import argparse
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from precision_time.corpus.jobs import UnsupportedRow, job_of
 from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.protocols import source_name
 from precision_time.corpus.store import load_corpus
 from precision_time.cost.compute import compute_costs
 from precision_time.cost.constants import constants
@@ -52,10 +60,12 @@ from precision_time.cost.roofline import (
     kernel_kinds,
     kernel_model_of,
     kernel_parts,
+    makers_of,
     peak_flops_per_s,
     rates_of,
     stack_shortfall,
 )
+from precision_time.cost.stacks import category_of_stack
 from precision_time.cost.step import StepCosts, price
 from precision_time.cost.terms import EXPOSED_TERMS
 from precision_time.errors import PrecisionTimeError
@@ -81,9 +91,10 @@ PRIORS: Mapping[str, float] = {
     "compute.depthwise_conv.matrix": 0.35,
     "compute.depthwise_conv.fp32": 0.35,
     "compute.depthwise_conv.fp64": 0.35,
-    "sustained": 0.75,
-    "sustained.fp32": 0.9,
-    "sustained.fp64": 0.9,
+    "maker": 0.75,
+    "maker.fp32": 0.9,
+    "maker.fp64": 0.9,
+    "sustained": 1.0,
     "sustained_conv": 1.0,
     "bandwidth": 1.0,
     "memory": 0.8,
@@ -95,17 +106,20 @@ PRIORS: Mapping[str, float] = {
     "memory.gather": 0.16,
     "memory.unknown": 0.6,
     "transposed": 1.5,
+    "category": 1.0,
     "shortfall": 1.0,
     "source": 1.0,
 }
 """Starting values, by the longest beginning of a parameter's name."""
 SPREADS: Mapping[str, float] = {
     "compute": 0.25,
+    "maker": 0.2,
     "sustained": 0.2,
     "sustained_conv": 0.2,
     "memory": 0.25,
     "bandwidth": 0.1,
     "transposed": 0.3,
+    "category": 0.3,
     "shortfall": 0.4,
     "source": 0.2,
 }
@@ -114,7 +128,7 @@ CAPS: Mapping[str, float] = {
     "compute": 1.0,
     "compute.conv_3x3.fp32": 2.25,  # multiplications that F(2 x 2, 3 x 3) saves
     "compute.rnn.fp32": 1.5,
-    "sustained": 1.1,  # boards clock above the data sheet's boost
+    "maker": 1.1,  # boards clock above the data sheet's boost; with `sustained`, too
     "sustained_conv": 1.5,
     "memory": 1.0,
     "memory.norm": 1.5,  # what the kernel before has left in the cache
@@ -126,6 +140,8 @@ CAPS: Mapping[str, float] = {
 NOISE = 0.05
 """Variance of the logarithm of one row."""
 HUBER = 0.25
+RATES = ("compute", "maker", "sustained", "conv")
+"""Groups of parameters whose product is what kernels reach of the peak."""
 STEPS, ROUNDS = 6, 5
 GAUGE, QUARTILE = 25.0, 0.25
 LEAST_ROWS = 10
@@ -183,6 +199,13 @@ class Names:
         return self.index.setdefault(name, len(self.index))
 
 
+def publisher(row: Measurement) -> str:
+    """Who ran it: the submitter of a row of MLPerf (`run_id` is round/submitter/system), else the source."""
+    name = source_name(row)
+    parts = (row.run_id or "").split("/")
+    return f"{name}/{parts[1]}" if name.startswith("mlperf") and len(parts) > 1 else name
+
+
 def chosen(rows: Sequence[Measurement]) -> list[tuple[Measurement, Job]]:
     """Priced rows, so many of each cell; the same at every call."""
     cells: Counter[tuple[str, ...]] = Counter()
@@ -236,7 +259,8 @@ def collected(pairs: Sequence[tuple[Measurement, Job]]) -> tuple[Kernels, Rows, 
                 for name in ("row", "compute_s", "memory_s", "transpose_s", "latency_s", "times")
             },
             parameters={
-                name: whole[name] for name in ("compute", "sustained", "conv", "memory", "bandwidth", "turn")
+                name: whole[name]
+                for name in ("compute", "maker", "sustained", "conv", "memory", "bandwidth", "turn")
             },
         ),
         Rows(
@@ -247,9 +271,12 @@ def collected(pairs: Sequence[tuple[Measurement, Job]]) -> tuple[Kernels, Rows, 
             sources=sources,
             row_ids=np.array([row.row_id for row in measured], dtype=np.intp),
             parameters={
+                "category": np.array(
+                    [names.of(f"category.{category_of_stack(row.stack.profile)}") for row in measured]
+                ),
                 "shortfall": np.array([names.of(f"shortfall.{row.stack.profile}") for row in measured]),
                 "source": np.array(
-                    [names.of(f"source.{row.source}/{row.stack.profile}") for row in measured]
+                    [names.of(f"source.{publisher(row)}/{row.stack.profile}") for row in measured]
                 ),
             },
         ),
@@ -298,12 +325,13 @@ def _one(
     kernels["times"].append(times[position][here])
     kernels["row"].append(np.full(len(here), row, dtype=np.intp))
     product = IS_PRODUCT[step.op_class[here]] & (parts["compute_s"][position][here] > 0.0)
-    compute, sustained, conv = (np.full(len(here), -1, dtype=np.intp) for _ in range(3))
+    compute, maker, sustained, conv = (np.full(len(here), -1, dtype=np.intp) for _ in range(4))
     for k, f, d in {*zip(kind[product], family[product], step.dtype[here][product], strict=True)}:
         mask = product & (kind == k) & (step.dtype[here] == d)
         compute[mask] = names.of(f"compute.{KINDS[k]}.{COLUMNS[COLUMN[types[d]]]}")
         width = "fp32" if f == 3 else KIND[types[d]]  # noqa: PLR2004
         if f != 2:  # noqa: PLR2004
+            maker[mask] = names.of(f"maker.{makers_of(device)}.{width}")
             sustained[mask] = names.of(f"sustained.{chip}.{width}")
         if f == 1:
             conv[mask] = names.of(f"sustained_conv.{chip}.{width}")
@@ -311,6 +339,7 @@ def _one(
     for op_class in set(step.op_class[here]):
         memory[step.op_class[here] == op_class] = names.of(f"memory.{OP_CLASSES[op_class].value}")
     kernels["compute"].append(compute)
+    kernels["maker"].append(maker)
     kernels["sustained"].append(sustained)
     kernels["conv"].append(conv)
     kernels["memory"].append(memory)
@@ -384,6 +413,10 @@ class Fit:
         self.cap = np.log([beginning(CAPS, name, np.inf) for name in self.names])
         self.gauge = np.array([name.startswith(("compute.", "memory.")) for name in self.names])
         self.x = self.start.copy()
+        by = kernels.parameters
+        pairs = np.unique(np.stack([by["sustained"], by["maker"]])[:, by["sustained"] >= 0], axis=1)
+        self.chips, self.makers = pairs
+        """Parameters of chips, and of the makers that they deviate from."""
 
     def _of(self, *groups: Indices) -> Floats:
         total = np.zeros(len(groups[0]))
@@ -395,7 +428,7 @@ class Fit:
         """Seconds of every row, and the derivative of their logarithm by every parameter."""
         kernels, rows, by = self.kernels, self.rows, self.kernels.parameters
         size, count = len(rows.measured_s), len(self.names)
-        compute = kernels.compute_s * np.exp(-self._of(by["compute"], by["sustained"], by["conv"]))
+        compute = kernels.compute_s * np.exp(-self._of(*(by[name] for name in RATES)))
         memory = kernels.memory_s * np.exp(-self._of(by["memory"], by["bandwidth"]))
         turned = kernels.transpose_s * np.exp(self._of(by["turn"]) - self._of(by["bandwidth"]))
         cubes = np.maximum(compute**3 + memory**3, 1e-90)
@@ -409,9 +442,7 @@ class Fit:
         by_memory = -kernels.times * bound * memory**3 / cubes
         by_turn = kernels.times * turned
         for group, values in (
-            (by["compute"], by_compute),
-            (by["sustained"], by_compute),
-            (by["conv"], by_compute),
+            *((by[name], by_compute) for name in RATES),
             (by["memory"], by_memory),
             (by["bandwidth"], by_memory - by_turn),
             (by["turn"], by_turn),
@@ -439,14 +470,17 @@ class Fit:
             move = np.zeros(len(self.x))
             move[free] = np.linalg.solve(matrix[np.ix_(free, free)], right[free])
             self.x = np.minimum(self.x + np.clip(move, -0.5, 0.5), cap)
+            self.x[self.chips] = np.minimum(self.x[self.chips], cap[self.makers] - self.x[self.makers])
 
     def shortfalls(self) -> dict[str, tuple[float, int]]:
         """Shortfall of each stack, the weighted lower quartile of its sources, and the number of its rows."""
-        stacks, sources = (self.rows.parameters[name] for name in ("shortfall", "source"))
+        category, stacks, sources = (
+            self.rows.parameters[name] for name in ("category", "shortfall", "source")
+        )
         found = {}
         for stack in set(stacks.tolist()):
             here = stacks == stack
-            each = self.x[stack] + self.x[sources[here]]
+            each = self.x[stack] + self.x[category[here][0]] + self.x[sources[here]]
             order = np.argsort(each)
             below = np.cumsum(self.rows.weight[here][order])
             better = each[order][np.searchsorted(below, below[-1] * QUARTILE)]
@@ -473,35 +507,49 @@ def tables(fit: Fit) -> dict[str, dict[str, object]]:
         item.value for i, item in enumerate(OP_CLASSES) if IS_PRODUCT[i] and item is not OpClass.CONV
     ]
     chips = sorted({name.split(".")[1] for name in fit.names if name.startswith("bandwidth.")})
-    by_chip = {
-        table: {chip: [of(f"{table}.{chip}.{width}") for width in WIDTHS] for chip in chips}
-        for table in ("sustained", "sustained_conv")
-    }
-    seen = {
-        width: [value[f"sustained.{chip}.{width}"] for chip in chips if f"sustained.{chip}.{width}" in value]
-        for width in WIDTHS
-    }
-    middle = [
-        round(float(np.exp(np.median(np.log(seen[w])))) if seen[w] else of(f"sustained.x.{w}"), 3)
-        for w in WIDTHS
-    ]
-    for chip, shares in by_chip["sustained"].items():
-        by_chip["sustained"][chip] = [
-            share if f"sustained.{chip}.{width}" in value else other
-            for share, width, other in zip(shares, WIDTHS, middle, strict=True)
-        ]
+    chip_makers = dict(
+        (fit.names[chip].split(".")[1], fit.names[maker].split(".")[1])
+        for chip, maker in zip(fit.chips, fit.makers, strict=True)
+    )
+    makers = sorted(set(chip_makers.values()))
+
+    def sustained(maker: str, width: str, chip: str = "") -> float:
+        """Of a chip, of its maker's mean chip, or of all where none of the maker was seen at that width."""
+        whole = value.get(f"maker.{maker}.{width}", middle[width])
+        own = value.get(f"sustained.{chip}.{width}", 1.0)
+        return round(float(min(whole * own, beginning(CAPS, f"maker.{maker}.{width}", np.inf))), 3)
+
+    middle = {}
+    for width in WIDTHS:
+        seen = [value[f"maker.{maker}.{width}"] for maker in makers if f"maker.{maker}.{width}" in value]
+        start = beginning(PRIORS, f"maker.x.{width}", 1.0)
+        middle[width] = float(np.exp(np.mean(np.log(seen)))) if seen else start
     found = fit.shortfalls()
-    stacks = {name: round(x / scale, 3) for name, (x, _) in found.items()}
-    usual = [x / scale for x, n in found.values() if n >= LEAST_ROWS]
+    by_category: dict[str, list[float]] = defaultdict(list)
+    for name, (x, _) in found.items():
+        by_category[category_of_stack(name)].append(x / scale)
+    categories = {name: round(float(np.exp(np.median(np.log(x)))), 3) for name, x in by_category.items()}
+    stacks = {name: round(x / scale, 3) for name, (x, n) in sorted(found.items()) if n >= LEAST_ROWS}
     return {
         "compute_factor": {
             kind: [of(f"compute.{kind}.{column}") for column in COLUMNS] for kind in sorted(products)
         },
         "memory_factor": {item.value: of(f"memory.{item.value}") for item in OP_CLASSES},
-        "sustained_factor": {"other": middle, **by_chip["sustained"]},
-        "conv_factor": {"other": [1.0] * len(WIDTHS), **by_chip["sustained_conv"]},
+        "sustained_factor": {
+            "other": [round(middle[width], 3) for width in WIDTHS],
+            **{maker: [sustained(maker, width) for width in WIDTHS] for maker in makers},
+            **{
+                chip: [sustained(chip_makers[chip], width, chip) for width in WIDTHS]
+                for chip in chips
+                if chip in chip_makers
+            },
+        },
+        "conv_factor": {
+            "other": [1.0] * len(WIDTHS),
+            **{chip: [of(f"sustained_conv.{chip}.{width}") for width in WIDTHS] for chip in chips},
+        },
         "bandwidth_factor": {"other": 1.0, **{chip: of(f"bandwidth.{chip}") for chip in chips}},
-        "shortfall": {"other": round(float(np.median(usual)), 3), **dict(sorted(stacks.items()))},
+        "shortfall": {**dict(sorted(categories.items())), **stacks},
         "": {"transposed": of("transposed")},
     }
 
@@ -526,11 +574,15 @@ TITLES = {
         "FLOP/s under load over the dense peak of the data sheet: fp32, fp64, TF32, 16, 8, 4 bits. Below\n"
         "# 1 where power limits the clocks; above 1 (at most 1.1) where boards clock above the boost that\n"
         "# the data sheet counts with.\n"
-        "# `-half`: matrix units that add up in fp32 at half their rate."
+        "# `-half`: matrix units that add up in fp32 at half their rate, or are cut. Makers come first:\n"
+        "# theirs is that of a chip that nobody measured."
     ),
     "conv_factor": "The same for convolutions, over that of the other products; same columns.",
     "bandwidth_factor": "Bytes/s over the data sheet's, over that of the mean chip ([memory_factor]).",
-    "shortfall": "How many times longer kernels take in a stack than in the best quartile of stacks.",
+    "shortfall": (
+        "How many times longer kernels take in a stack than in the best quartile of stacks. The categories\n"
+        "# of stacks (stacks.toml) come first: theirs is that of a stack that nobody measured."
+    ),
 }
 
 
@@ -547,6 +599,14 @@ def written(found: Mapping[str, Mapping[str, object]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def added(fitted: dict[str, dict[str, object]], there: Mapping[str, Any]) -> dict[str, dict[str, object]]:
+    """What the data file has, and what it lacks: answers of known chips and stacks stay as they were."""
+    return {
+        name: {**table, **(there.get(name, {}) if name else {key: there[key] for key in table})}
+        for name, table in fitted.items()
+    }
+
+
 def main() -> None:
     """Price the rows, fit, report, write if asked to."""
     parser = argparse.ArgumentParser(
@@ -554,6 +614,7 @@ def main() -> None:
     )
     parser.add_argument("--without", action="append", default=[], metavar="SOURCE")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--add", action="store_true", help="write what the file lacks, and leave what it has")
     options = parser.parse_args()
     rows = [row for row in load_corpus() if row.usable and row.source not in options.without]
     kernels, table, names = collected(chosen(rows))
@@ -567,9 +628,12 @@ def main() -> None:
         here = (table.sources == source) | (source == "all")
         mean = np.average(error[here], weights=table.weight[here])
         print(f"{source:28s} {here.sum():6d} mean |log| {mean:.3f}")
-    text = written(tables(fit))
+    fitted = tables(fit)
+    if options.add:
+        fitted = added(fitted, tomllib.loads(DATA.read_text(encoding="utf-8")))
+    text = written(fitted)
     print(text)
-    if options.write:
+    if options.write or options.add:
         DATA.write_text(text, encoding="utf-8")
 
 

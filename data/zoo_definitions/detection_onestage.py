@@ -445,4 +445,5 @@ ENTRIES: dict[str, Entry] = {
     "retinanet-r101-fpn-caffe": _retina(101, **CAFFE),
     "retinanet-x101-32x4d-fpn": _retina(101, (32, 4)),
     "retinanet-x101-64x4d-fpn": _retina(101, (64, 4)),
+    "retinanet-x101-32x8d-fpn": _retina(101, (32, 8)),
 }

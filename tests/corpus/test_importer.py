@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -335,3 +336,35 @@ def test_a_label_that_the_row_does_not_state_is_marked(write_csv, minimal, cells
     row = only(write_csv({**minimal, **cells}))
     assert row.precision_inferred is inferred
     assert len(set(row.inferred)) == len(row.inferred)
+
+
+@pytest.mark.parametrize(
+    ("cells", "kernel"),
+    [
+        ({"model_config": '{"flash_attention":false}'}, (False, "")),
+        ({"model_config": '{"flash_attention":true}', "framework_version": "2024-03"}, (True, "flash2")),
+        ({"notes": "8 GPUs; fa3, Liger kernels"}, (True, "flash3")),
+        ({"notes": "no flash attention"}, (False, "")),
+    ],
+)
+def test_the_attention_kernel_that_a_row_names_is_taken(write_csv, minimal, cells, kernel):
+    row = {**minimal, "model": "llama2-7b", "device": "H100-SXM5-80GB", "precision": "bf16-mixed"}
+    row |= {"task": "sft", "seq_len": 4096, "batch_per_device": 1, **cells}
+    (found,) = read_measurements(write_csv({key: str(value) for key, value in row.items()}))
+    assert (found.stack.fused_attention, found.stack.attention) == kernel
+
+
+@pytest.mark.parametrize(
+    ("targets", "layers"),
+    [
+        ("q_proj k_proj v_proj o_proj", ["q", "k", "v", "o"]),
+        (".*wq|.*wv", ["wq", "wv"]),
+        ("prime-rl default (all linear layers)", ["all-linear"]),
+        (["query", "value"], ["query", "value"]),
+    ],
+)
+def test_layers_of_adapters_are_read_of_lists_and_sentences(write_csv, minimal, targets, layers):
+    config = json.dumps({"adapter": "lora", "adapter_rank": 16, "adapter_targets": targets})
+    row = {**minimal, "model": "llama2-7b", "task": "lora-sft", "seq_len": 512, "model_config": config}
+    (found,) = read_measurements(write_csv({key: str(value) for key, value in row.items()}))
+    assert (found.sizes["lora_rank"], list(found.sizes["lora_targets"])) == (16, layers)

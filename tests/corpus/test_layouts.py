@@ -96,3 +96,17 @@ def test_layers_on_several_devices_are_no_pipeline(layout_of):
     cells = {"model": "qwen2.5-7b-lora", "batch_per_device": 4, "global_batch": 4}
     _, layout = layout_of(devices=2, parallelism=stated, **cells)
     assert (layout.dp, layout.tp, layout.pp, layout.num_microbatches) == (1, 1, 2, 1)
+
+
+def test_sequences_split_by_exchanging_heads_are_context_parallelism(layout_of):
+    _, layout = layout_of(
+        devices=8, parallelism='{"dp":1,"sp":8,"zero":3}', batch_per_device=1, global_batch=8, grad_accum=8
+    )
+    assert (layout.dp, layout.cp, layout.cp_comm_type) == (1, 8, "ulysses")
+
+
+def test_parameters_that_stay_gathered_are_no_zero_3(layout_of):
+    _, layout = layout_of(
+        devices=64, parallelism='{"dp":64,"fsdp":true}', batch_per_device=1, notes="FSDP never reshards"
+    )
+    assert layout.zero_stage == 2

@@ -16,15 +16,21 @@ from precision_time import cost
 from precision_time.cost.constants import constants
 from precision_time.cost.roofline import (
     KINDS,
+    WIDTHS,
     _shape_share,
     _tile,
     accumulates_at_half,
+    chip_of,
     compiler_rates,
+    is_limited,
     kernel_seconds,
     load_kernel_model,
+    makers_of,
     peak_flops_per_s,
     rates_of,
+    stack_shortfall,
 )
+from precision_time.cost.stacks import category_of_stack, kind_of_stack, stack_names
 from precision_time.hardware.catalog import get_device, known_device_names
 from precision_time.precision.catalog import get_policy
 from precision_time.precision.lowering import DTYPES, OP_CLASSES, lower
@@ -286,3 +292,34 @@ def test_attention_is_a_share_of_the_dense_peak():
         device = get_device(name)
         rates = rates_of(device)
         assert rates.peak[0, 2, DTYPES.index(DType.BF16)] == device.peak_flops_per_s["bf16"]
+
+
+def test_a_part_that_is_cut_sustains_more_of_its_peak():
+    """H20 has the watts of an H100 for a seventh of its rate; L40S and B200 are not held back."""
+    limited = {name for name in known_device_names() if is_limited(get_device(name))}
+    assert {"H20-96GB", "L20", "A10G", "RTX5090"} <= limited
+    assert not limited & {"H100-SXM5-80GB", "A100-SXM4-80GB", "B200-SXM-180GB", "L40S", "V100-SXM2-16GB"}
+    h20, h100 = (get_device(name) for name in ("H20-96GB", "H100-SXM5-80GB"))
+    shares = [
+        rates_of(device).peak[0, 0, DTYPES.index(DType.BF16)] / device.peak_flops_per_s["bf16"]
+        for device in (h20, h100)
+    ]
+    assert shares[0] > 1.2 * shares[1]
+
+
+def test_a_chip_that_nobody_measured_has_the_share_of_its_maker():
+    factors = constants("factors")["sustained_factor"]
+    device = replace(get_device("H100-SXM5-80GB"), arch="nobody-knows")
+    assert chip_of(device) not in factors and makers_of(device) == "NVIDIA"
+    share = rates_of(device).peak[0, 0, DTYPES.index(DType.BF16)] / device.peak_flops_per_s["bf16"]
+    assert share == pytest.approx(factors["NVIDIA"][WIDTHS.index("16")])
+
+
+def test_a_stack_that_nobody_measured_has_the_shortfall_of_its_category():
+    table = constants("factors")["shortfall"]
+    assert {"suite", "trainer", "script"} <= table.keys()
+    unmeasured = [name for name in stack_names() if name not in table and kind_of_stack(name) not in table]
+    assert unmeasured
+    for name in unmeasured:
+        assert stack_shortfall(name) == table[category_of_stack(kind_of_stack(name))]
+    assert table["suite"] < table["trainer"]

@@ -17,10 +17,10 @@ from precision_time.workload.families.tables import read_toml, unsupported
 from precision_time.workload.resolve import canonical_name, load_workload, search_models
 
 NAMES = (
-    *("graphsage", "GraphSAGE", "GAT", "gatv2", "gnn-ogbg-molpcba", "egnn", "SchNet"),
+    *("graphsage", "GraphSAGE", "GAT", "gatv2", "gin-ogbg-molpcba", "egnn", "SchNet"),
     *("StyleGAN3", "stylegan3-t", "stylegan3-r-1024", "BigGAN-128"),
     *("I3D", "i3d_r50", "SlowOnly", "slowonly_r50", "slowfast-r101", "X3D_M", "bmn", "STGCN"),
-    *("mask-rcnn-fbnet_default", "imagen-base-2b", "unet2d-fastmri", "overfeat-fast", "baidunet9p"),
+    *("mask-rcnn-fbnet_default", "imagen-base-2b", "kervresnet34", "bidaf", "baidunet9p"),
 )
 ALSO = ("efficientvit_m4", "efficientvit-m0")
 """timm has them: they are captured where it is installed."""

@@ -20,7 +20,7 @@ from ..request.layout import options_of
 from ..request.request import Request
 from ..request.resolve import cluster_of, precision_of, workload_of
 from ..workload.graph import OpGraph
-from ..workload.resolve import sizes_that_apply
+from ..workload.resolve import is_known_model, sizes_that_apply
 from ..workload.workload import Workload
 from .measurement import Measurement
 
@@ -31,6 +31,9 @@ _REPORTED = frozenset({"gmacs", "macts", "train_mem_gb", "model_size_gb"})
 _LIMITS = frozenset({"max_source_length", "max_target_length", "max_seq_len", "max_len"})
 """Longest samples allowed: they shape the step only where its real length is unknown."""
 
+
+_OTHER_LAYERS = frozenset({"hybrid", "mixer"})
+"""Sizes that say that the layers are not those of a decoder: the others describe no model by themselves."""
 
 _AS_NAMED = {name: "autocast" for name in known_precisions() if "autocast" in known_variants(name)}
 """The variant that is the policy itself: the importer decides, so that the stack of a request does not."""
@@ -145,6 +148,8 @@ def _model_fields(row: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in row["sizes"].items()
         if name not in skipped and isinstance(value, int | float | str | list)
     }
+    if not _OTHER_LAYERS.isdisjoint(stated) and not is_known_model(row["model"]):
+        raise UnsupportedRow("model not known", f"{row['model']}: its layers are of several kinds")
     image_size = stated.pop("image_size", None)
     return {
         "model": row["model"],

@@ -11,7 +11,7 @@ from typing import Any
 from ..cost.stacks import StackProfile
 from ..errors import ConfigError
 from ..hardware.catalog import get_device
-from ..parallel.layout import Layout, Offload, PipelineSchedule, Recompute
+from ..parallel.layout import CpCommType, Layout, Offload, PipelineSchedule, Recompute
 from ..records import dataclass
 from .rules import first_match
 from .schema import Row
@@ -106,6 +106,7 @@ def infer_layout(
         cp=cp,
         ep=_expert_parallel(degrees.ep, dp * cp * tp // (etp or tp)),
         etp=etp,
+        cp_comm_type=CpCommType.ULYSSES if cp > 1 and _ulysses(parallelism) else CpCommType.RING,
         zero_stage=zero_stage,
         dp_shard=_shard_size(parallelism, num_devices, tp * pp, dp * cp) if zero_stage else 0,
         offload=_offload(parallelism),
@@ -132,6 +133,7 @@ def _degree(parallelism: Mapping[str, Any], name: str) -> int | None:
 
 def _degrees(row: Row, parallelism: Mapping[str, Any], num_devices: int, batches: Batches) -> Degrees:
     dp, tp, pp, cp, ep = (_degree(parallelism, name) for name in ("dp", "tp", "pp", "cp", "ep"))
+    cp = cp or _ulysses(parallelism)
     if tp is None and pp is None and (shared := _degree(parallelism, "model_parallel")):
         tp = math.gcd(shared, _MAX_TENSOR_PARALLEL)
         pp = shared // tp
@@ -157,6 +159,11 @@ def _degrees(row: Row, parallelism: Mapping[str, Any], num_devices: int, batches
         if not explained:
             batches.doubts.append(f"stated degrees do not multiply to {num_devices} devices: dp {dp} used")
     return Degrees(dp, tp, pp, cp, ep or 1)
+
+
+def _ulysses(parallelism: Mapping[str, Any]) -> int | None:
+    """Devices that share a sequence by exchanging heads (Ulysses), as XTuner and ms-swift say it."""
+    return _degree(parallelism, "sp_ulysses") or _degree(parallelism, "sp")
 
 
 def _data_parallel(
@@ -373,7 +380,12 @@ def _schedule(row: Row, parallelism: Mapping[str, Any], pp: int) -> tuple[Pipeli
 
 def _offload(parallelism: Mapping[str, Any]) -> Offload:
     stated = str(parallelism.get("offload", "")).lower()
-    if parallelism.get("offload_params") or "param" in stated or stated == "cpu":
+    if (
+        parallelism.get("offload_params")
+        or parallelism.get("cpu_offload")
+        or "param" in stated
+        or stated == "cpu"
+    ):
         return Offload.PARAMETERS
     return Offload.OPTIMIZER if parallelism.get("offload_optimizer") or "optim" in stated else Offload.NONE
 

@@ -9,13 +9,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..cost.constants import constants
 from ..cost.job import TimingScope
+from ..cost.roofline import flash_of
 from ..cost.stacks import Stack, get_stack_profile, usual_variant
 from ..errors import ConfigError
 from ..hardware.catalog import get_device
 from ..hardware.device import Device
 from ..precision.catalog import known_precisions, tf32_defaults
 from ..request.resolve import stack_profile, usual_year
+from ..workload.tuning import known_targets
 from .measurement import Quality
 from .rules import all_matches, first_match, load_table, round_year
 from .schema import Row
@@ -41,8 +44,12 @@ _CONTAINER = re.compile(
 _DATE = re.compile(r"\b(20\d\d)-?(0[1-9]|1[0-2])(?:-?(?:[0-2]\d|3[01]))?\b|dev(20\d\d)(\d\d)\d\d")
 _MONTH_YEAR = re.compile(r"\b([A-Z][a-z]{2})[a-z]* (20\d\d)\b")
 _VERSION = re.compile(r"(\d+)\.(\d+)")
+_ALL_LINEAR = re.compile(r"all[ _-]linear", re.I)
+_WORD = re.compile(r"\w+")
 _OF_STACK = "of-stack"
 """Of the rules on variants: what the row's stack does."""
+_FLASH_OF_THE_YEAR = "flash"
+"""Of the rules on attention: FlashAttention, in the version of the row's year."""
 _OLDEST_IN_ROUND = 4.0
 """A version this many years older than the benchmark round that names it is a misreading."""
 _INPUT_SCOPES = {TimingScope.WITH_INPUT, TimingScope.WITH_EVAL, TimingScope.EPOCH_AVERAGE}
@@ -186,6 +193,7 @@ def infer_stack(
     layout = row.text("memory_format").lower()
     compiler = first_match("compiler", row) or {}
     unpadded = first_match("unpadded", row) or {"unpadded": "no"}
+    arch = "" if device is None else device.arch
     stack = profile.stack(
         framework=framework or None,
         framework_year=year,
@@ -194,7 +202,8 @@ def infer_stack(
         fused_optimizer=True if "fused" in row.text("optimizer").lower() else None,
         unpadded_sequences={"yes": True, "no": False}.get(unpadded["unpadded"]),
         real_input=_real_input(row, scope),
-        arch="" if device is None else device.arch,
+        attention=_attention(row, year, arch),
+        arch=arch,
     )
     return stack, tuple(assumptions)
 
@@ -244,6 +253,18 @@ def _decimal(year: int, month: int) -> float:
     return round(year + (month - 1) / 12, 2)
 
 
+def _attention(row: Row, year: float, arch: str) -> str | None:
+    """The attention kernel that a row names; None: what its stack and year bring, or it cannot run."""
+    rule = first_match("attention", row)
+    if rule is None:
+        return None
+    kernel = str(rule["attention"])
+    if kernel == _FLASH_OF_THE_YEAR:
+        kernel = flash_of(year)
+    runs = not kernel.startswith("flash") or arch not in constants("kernels")["without_flash"]
+    return kernel if runs else None
+
+
 def _real_input(row: Row, scope: TimingScope) -> bool | None:
     if first_match("synthetic_input", row):
         return False
@@ -291,12 +312,25 @@ def model_sizes(row: Row, found: Findings) -> dict[str, Any]:
 
 
 def _with_adapter(stated: Mapping[str, Any]) -> dict[str, Any]:
-    """Rank and projections of an adapter under our names, where PEFT's configuration states them."""
-    targets = stated.get("target_modules")
-    if stated.get("peft_type") != "LORA" or not isinstance(targets, list) or not stated.get("r"):
+    """Rank and projections of an adapter under our names, where the row states them."""
+    if stated.get("peft_type") == "LORA":
+        rank, targets = stated.get("r"), stated.get("target_modules")
+    else:
+        rank, targets = stated.get("adapter_rank"), stated.get("adapter_targets")
+    projections = _projections(targets)
+    if not projections or not isinstance(rank, int | float) or rank < 1:
         return dict(stated)
-    projections = [str(name).removesuffix("_proj") for name in targets]
-    return {**stated, "lora_rank": stated["r"], "lora_targets": projections}
+    return {**stated, "lora_rank": int(rank), "lora_targets": projections}
+
+
+def _projections(targets: object) -> list[str]:
+    """Layers that adapters stand beside, of a list or a sentence; words that name none are left out."""
+    text = " ".join(map(str, targets)) if isinstance(targets, list) else str(targets or "")
+    if _ALL_LINEAR.search(text):
+        return ["all-linear"]
+    known = known_targets()
+    words = dict.fromkeys(_WORD.findall(text))
+    return [word.removesuffix("_proj") for word in words if word.lower() in known]
 
 
 def tokens_per_sample(row: Row, sizes: Mapping[str, Any], found: Findings) -> int | None:

@@ -21,6 +21,7 @@ import numpy as np
 from ..arrays import Bools, Floats, Indices
 from ..cache import data, derived
 from ..hardware.device import Device
+from ..hardware.device_table import known_devices
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
 from ..precision.policy import DType
@@ -29,7 +30,7 @@ from ..records import dataclass
 from ..workload.graph import OpClass
 from .constants import constants, measured
 from .job import Jobs
-from .stacks import Stack, kind_of_stack
+from .stacks import Stack, category_of_stack, kind_of_stack
 
 CONVOLUTIONS = ("conv_1x1", "conv_3x3", "conv_other")
 UNALIGNED = "grouped_conv_unaligned"
@@ -37,6 +38,9 @@ KINDS = (*(op_class.value for op_class in OP_CLASSES), *CONVOLUTIONS, UNALIGNED)
 """Rows of `KernelModel.compute`: the operator classes, and what convolutions differ by."""
 HALF = "-half"
 """Ending of an architecture whose matrix units add up in fp32 at half their rate (GeForce)."""
+_CUT = 0.35
+"""Of the best part's rate per watt. Parts of 4 nm sustain about (TFLOP/s per watt)^-0.34 of their peak:
+H20 and RTX 5090 at 0.37 all of it, H100 at 1.4 three quarters, B200 at 2.25 six tenths."""
 _HALF_FROM = 3.5
 WIDTHS = ("fp32", "fp64", "tf32", "16", "8", "4")
 """Columns of the tables `sustained_factor` and `conv_factor`."""
@@ -170,20 +174,47 @@ def accumulates_at_half(device: Device) -> bool:
     return peaks.get("int8", 0.0) > _HALF_FROM * peaks.get("fp16", np.inf)
 
 
+def is_limited(device: Device) -> bool:
+    """Whether matrix units are held back below what power allows, so that more of their rate is sustained.
+
+    They add up at half their rate (GeForce), or the part was cut (H20, A10G): less than _CUT of the 16-bit
+    rate per watt of the best part of its architecture.
+    """
+    return accumulates_at_half(device) or _rate_per_watt(device) < _CUT * _best_rate_per_watt(device.arch)
+
+
+def _rate_per_watt(device: Device) -> float:
+    """Infinite where the power is not known."""
+    return device.peak_flops_per_s.get("fp16", np.inf) / device.tdp_w if device.tdp_w else np.inf
+
+
+@data
+def _best_rate_per_watt(arch: str) -> float:
+    """Of the devices of an architecture in the catalog; 0 where none states both."""
+    rates = (_rate_per_watt(part) for part in known_devices() if part.arch == arch)
+    return max((rate for rate in rates if np.isfinite(rate)), default=0.0)
+
+
 def chip_of(device: Device) -> str:
-    """Architecture and accumulation rate: what devices share that sustain the same part of their peak."""
-    return device.arch + HALF * accumulates_at_half(device)
+    """Architecture, and whether it is limited: what devices share that sustain the same part of the peak."""
+    return device.arch + HALF * is_limited(device)
+
+
+def makers_of(device: Device) -> str:
+    """What unmeasured chips share: the maker, and whether they are limited. Processors are one kind."""
+    maker = "CPU" if device.arch.startswith("cpu-") else device.vendor
+    return maker + HALF * is_limited(device)
 
 
 def _factor(table: str, device: Device) -> Any:
-    """Entry of the device's architecture and accumulation rate in a table of factors.toml.
+    """Entry of the device's architecture and accumulation rate in a table of factors.toml, else of its maker.
 
     All of a rate that was measured is sustained.
     """
     factors = constants("factors")[table]
     if measured(device.arch):
         return np.ones_like(factors["other"])
-    return factors.get(chip_of(device), factors.get(device.arch, factors["other"]))
+    return factors.get(chip_of(device), factors.get(makers_of(device), factors["other"]))
 
 
 def product_flops_per_s(device: Device, dtype: DType) -> float:
@@ -477,7 +508,8 @@ def stack_shortfall(profile: str, arch: str = "") -> float:
     if measured(arch):
         return 1.0
     table = constants("factors")["shortfall"]
-    return float(table.get(profile, table.get(kind_of_stack(profile), table["other"])))
+    kind = kind_of_stack(profile)
+    return float(table.get(profile, table.get(kind, table[category_of_stack(kind)])))
 
 
 def attention_kernel(stack: Stack) -> str:
@@ -486,7 +518,10 @@ def attention_kernel(stack: Stack) -> str:
         return stack.attention
     if stack.tuned_attention:
         return _LAST_ATTENTION
+    return flash_of(stack.framework_year)
+
+
+def flash_of(year: float) -> str:
+    """FlashAttention as trainers of a year run it (`kernels.toml`)."""
     entries = constants("kernels")["attention_from"]
-    return str(
-        next((e["name"] for e in reversed(entries) if stack.framework_year >= e["year"]), entries[0]["name"])
-    )
+    return str(next((e["name"] for e in reversed(entries) if year >= e["year"]), entries[0]["name"]))

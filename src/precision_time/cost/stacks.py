@@ -83,6 +83,9 @@ class StackProfile:
     """Of a run that does not say its version."""
     kind: str = ""
     """Of a code base: the stack that it is a variety of, which answers for it where the base is new."""
+    category: str = "script"
+    """suite (tuned for its models and devices), trainer (anybody's model) or script (a user's own): what the
+    speed of its kernels is taken from where nobody measured it."""
     compiler: str = "none"
     channels_last: bool = False
     fused_optimizer: bool = False
@@ -319,6 +322,12 @@ def known_stacks() -> dict[str, dict[str, Any]]:
 def stack_names() -> tuple[str, ...]:
     """Names of all stack profiles."""
     return tuple(_profiles())
+
+
+def category_of_stack(name: str) -> str:
+    """suite, trainer or script; of a stack that is not known: script."""
+    profile = _profiles().get(name)
+    return "script" if profile is None else profile.category
 
 
 def kind_of_stack(name: str) -> str:

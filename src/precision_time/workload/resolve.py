@@ -165,7 +165,7 @@ def _load(
     if entry is not None:
         return _from_entry(entry, sizes, training)
     kind = adapter_in_name(model)
-    base = canonical_name(model).removesuffix(f"-{kind}") if kind else ""
+    base = canonical_name(canonical_name(model).removesuffix(f"-{kind}")) if kind else ""
     if base and _zoo_name(base):
         usual = training.adapter or adapter_of(kind, None, None)[0]
         return _from_zoo(base, sizes, training._replace(adapter=usual))
@@ -263,7 +263,7 @@ def _from_sizes(model: str, name: str, sizes: Mapping[str, Any]) -> ModelEntry |
     arch = preset_of(name)
     if {"hidden", "layers", "heads"} <= sizes.keys() or (arch and {"hidden", "layers"} <= sizes.keys()):
         return _generic_decoder(model, arch or ("llama" if sizes.get("kv_heads") else "megatron"), {})
-    if arch and "params" in sizes:
+    if arch and "params" in sizes and "experts" not in sizes:
         entry = _generic_decoder(model, arch, {})
         return replace(entry, facts={**entry.facts, "target_params": float(sizes["params"])})
     return None

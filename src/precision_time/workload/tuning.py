@@ -75,10 +75,16 @@ def adapter_of(kind: str, rank: int | None, targets: str | Sequence[str] | None)
     return chosen, f"Adapters of {' and '.join(said)} ({usual['source']})." if said else ""
 
 
+def known_targets() -> Mapping[str, Sequence[str]]:
+    """Roles by every spelling of a target, in lower case."""
+    spelled: Mapping[str, list[str]] = read_toml("adapters.toml")["spellings"]
+    return {name.lower(): roles for name, roles in spelled.items()} | {role: [role] for role in _ALL}
+
+
 def target_roles(words: Sequence[str]) -> tuple[str, ...]:
     """Roles that target names stand for; names that are no known spelling stay as they are."""
     spelled: Mapping[str, list[str]] = read_toml("adapters.toml")["spellings"]
-    known = {name.lower(): roles for name, roles in spelled.items()} | {role: [role] for role in _ALL}
+    known = known_targets()
     found: list[str] = []
     for word in words:
         plain = word.strip().rsplit(".", 1)[-1] if word not in spelled else word

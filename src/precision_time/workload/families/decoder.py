@@ -51,6 +51,8 @@ class DecoderConfig:
     dropout: bool = False
     qk_norm: bool = False
     qk_norm_affine: bool = True
+    attention_gate: bool = False
+    """What attention gives is multiplied by a gate of its input (Qwen3-Next)."""
     embedding_norm: bool = False
     final_norm: bool = True
     embed_width: int = 0
@@ -216,6 +218,8 @@ def attention_block(b: GraphBuilder, x: Tensor, config: DecoderConfig, *, window
         causal=True,
         window=config.window if windowed else None,
     )
+    if config.attention_gate:
+        out = b.mul(out, b.elementwise("sigmoid", b.linear(x, heads * dim, bias=False)))
     return b.linear(out, x.width, bias=config.out_bias)
 
 

@@ -6,6 +6,7 @@ from ...errors import ConfigError
 from ...records import dataclass
 from ..builder import GraphBuilder, Tensor
 from ..graph import OpGraph
+from .denoiser import latent_area
 from .layers import activate, divides, rotary
 
 PIXELS_PER_TOKEN = 16
@@ -22,7 +23,10 @@ class DiffusionTransformerConfig:
     seq_len: int
     """Latent tokens per image or video, where no image size is given."""
     image_size: int = 0
-    """Side of the image [pixels]; 16 x 16 of them make a token."""
+    """Side of a square image [pixels]; 16 x 16 of them make a token."""
+    width: int = 0
+    """Of an image or a frame [pixels]."""
+    height: int = 0
     frames: int = 0
     """Frames of a video; 0: as many as `seq_len` holds."""
     frame_tokens: int = 0
@@ -65,7 +69,7 @@ class DiffusionTransformerConfig:
     @property
     def tokens(self) -> int:
         """Latent tokens of one sample."""
-        image = (self.image_size // PIXELS_PER_TOKEN) ** 2
+        image = latent_area(self.image_size, self.width, self.height, PIXELS_PER_TOKEN)
         if self.frames:
             return ((self.frames - 1) // self.frames_per_latent + 1) * (image or self.frame_tokens)
         return image or self.seq_len

@@ -61,6 +61,7 @@ _FAMILIES: Mapping[str, tuple[str, str, str, Mapping[str, str]]] = {
     "vit": ("vision", "VitConfig", "vit", {"patch_size": "patch", "num_classes": "classes"}),
     "image-text": ("vision", "ImageTextConfig", "other", {}),
     "vision-language": ("vision_language", "VisionLanguageConfig", "transformer-decoder", {}),
+    "denoiser": ("denoiser", "DenoiserConfig", "diffusion", {}),
     "diffusion-transformer": ("diffusion_transformer", "DiffusionTransformerConfig", "diffusion", {}),
     "tft": ("tft", "TemporalFusionConfig", "other", {"forecast_horizon": "horizon"}),
 }
