@@ -178,9 +178,11 @@ def is_limited(device: Device) -> bool:
     """Whether matrix units are held back below what power allows, so that more of their rate is sustained.
 
     They add up at half their rate (GeForce), or the part was cut (H20, A10G): less than _CUT of the 16-bit
-    rate per watt of the best part of its architecture.
+    rate per watt of the best part of its architecture. What a part was sold as does not change with the
+    figures that a user gives for it, so that a higher peak is never slower.
     """
-    return accumulates_at_half(device) or _rate_per_watt(device) < _CUT * _best_rate_per_watt(device.arch)
+    sold = {part.name: part for part in known_devices()}.get(device.base or device.name, device)
+    return accumulates_at_half(device) or _rate_per_watt(sold) < _CUT * _best_rate_per_watt(device.arch)
 
 
 def _rate_per_watt(device: Device) -> float:
