@@ -101,10 +101,10 @@ def test_no_row_does_more_than_the_device_can() -> None:
         assert (mfu[~np.isnan(mfu)] <= 1.0).all()
         rows += len(mfu)
     assert rows == 3 * 6 * 2 * 3
-    [table] = sweep_tables([{"model": "gpt2", "device": "IPU-GC200", "precision": "fp32", "batch_size": 512}])
+    [table] = sweep_tables([{"model": "gpt2", "device": "IPU-Bow", "precision": "fp32", "batch_size": 512}])
     assert table["error"][0] is None and table["mfu"][0] == 1.0
     [alone] = predict_many(
-        [{"model": "gpt2", "device": "IPU-GC200", "precision": "fp32", "batch_size": 512}]
+        [{"model": "gpt2", "device": "IPU-Bow", "precision": "fp32", "batch_size": 512}]
     ).answers
     assert isinstance(alone, Prediction)
     assert alone.step_time_s == pytest.approx(table["step_time_s"][0], rel=1e-12)
