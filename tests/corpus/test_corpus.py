@@ -15,8 +15,8 @@ from precision_time.cost.stacks import known_stacks
 
 SOURCES = {
     "a100-cnn-sweep": (159, 159, 0),
-    "algoperf-v05": (108, 106, 0),
-    "algoperf-v06": (16, 16, 0),
+    "algoperf-v05": (108, 92, 0),
+    "algoperf-v06": (16, 14, 0),
     "ascend-modelzoo-pytorch": (140, 108, 0),
     "auroragpt-small": (12, 12, 0),
     "aws-neuron": (169, 169, 0),

@@ -157,9 +157,14 @@ def _model_fields(row: Mapping[str, Any]) -> dict[str, Any]:
         "seq_len": row["seq_len"],
         "image_size": int(image_size) if isinstance(image_size, int | float) else None,
         "task": row["task"] or None,
-        "dataset": row["dataset"] or None,
+        "dataset": _one_value(row["dataset"]),
         "optimizer": _optimizer(row["optimizer"])[0] or None,
     }
+
+
+def _one_value(text: str) -> str | None:
+    """A source's words without commas, which stand between several values of a field; None of nothing."""
+    return text.replace(",", "") or None
 
 
 def _without_lengths_of_the_run(request: Request) -> Request:

@@ -386,16 +386,16 @@ class StackName:
 
 
 def stack_name(name: str) -> StackName | None:
-    """What a name of software implies; None of a stack of the catalog and of what nobody says.
+    """What a name of software implies; None of a stack that implies nothing and of what nobody says.
 
     >>> stack_name("LLaMA_Factory").stack
     'hf-trainer'
     """
-    return None if name in _profiles() else _stack_names().get(re.sub(r"[\s_]+", "-", name.strip().lower()))
+    return _stack_names().get(re.sub(r"[\s_]+", "-", name.strip().lower()))
 
 
 def said_stack_names() -> tuple[str, ...]:
-    """All names of software besides those of the catalog."""
+    """All names of software that imply settings."""
     return tuple(_stack_names())
 
 

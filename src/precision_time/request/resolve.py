@@ -396,7 +396,9 @@ def stack_of(
             "default-stack", f"Software not given: {profile.name} assumed (`precision-time list stacks`)."
         )
     if request.stack is not None and (said := stack_name(request.stack)) is not None:
-        found.assume("stack-name", f"{request.stack} read as {profile.name}.")
+        brought = ", ".join(f"{name} {value}" for name, value in said.fields.items())
+        read = f"read as {profile.name}" if said.name != profile.name else f"brings {brought}"
+        found.assume("stack-name", f"{request.stack} {read}.")
         found.warn("stack-name", *filter(None, [said.approximate and f"{said.approximate}."]))
     _check_attention(request.attention, device)
     return profile.stack(
