@@ -45,8 +45,7 @@ def complete_stack(prefix: str) -> list[str]:
     """Names of the software stacks that start with `prefix`."""
     from ..cost.stacks import said_stack_names, stack_names
 
-    names = dict.fromkeys((*stack_names(), *said_stack_names()))
-    return [name for name in names if name.startswith(prefix)]
+    return [name for name in dict.fromkeys((*stack_names(), *said_stack_names())) if name.startswith(prefix)]
 
 
 def flags_of(name: str, option: Option) -> tuple[str, ...]:
