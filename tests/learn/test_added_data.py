@@ -26,7 +26,7 @@ JOB = {
     "precision": "bf16-mixed",
 }
 MEASURED = "model,device,gpus,batch_size,precision,stack,step_time_s\n" + "".join(
-    f"resnet50,A100-SXM4-80GB,8,{batch},bf16-mixed,{stack},{batch * 0.001}\n"
+    f"resnet50,A100-SXM4-80GB,8,{batch},bf16-mixed,{stack},{batch * 0.0014}\n"
     for stack in ("theirs", "pytorch-eager")
     for batch in (64, 128)
 )
@@ -175,7 +175,7 @@ def test_many_asked_at_once_are_as_one(answers: dict[str, Any]) -> None:
     alone, table = answers["theirs"], answers["table"]
     assert answers["many"] == alone
     assert sorted(answers["sweep"]) == pytest.approx(sorted(table["step_time_s"]), rel=1e-12)
-    assert alone["step_time_s"] == pytest.approx(min(table["step_time_s"]), rel=1e-12)
+    assert min(abs(alone["step_time_s"] / each - 1.0) for each in table["step_time_s"]) < 1e-12
     assert not any(table["error"])
     assert sum("unmeasured-stack" in codes for codes in table["warnings"]) == 2
     assert answers["layouts"]
@@ -183,7 +183,7 @@ def test_many_asked_at_once_are_as_one(answers: dict[str, Any]) -> None:
 
 def test_own_runs_on_it_are_read_and_taken_over(answers: dict[str, Any]) -> None:
     assert answers["commands"] == {"evaluate": 0, "calibrate": 0, "predict": 0}
-    calibrated, measured = answers["calibrated"]["step_time_s"], 0.064
+    calibrated, measured = answers["calibrated"]["step_time_s"], 64 * 0.0014
     assert abs(calibrated - measured) < abs(answers["theirs"]["step_time_s"] - measured)
 
 

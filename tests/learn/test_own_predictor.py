@@ -112,7 +112,7 @@ def test_scores_are_of_the_predictor_that_is_named(
         assert run("evaluate", str(mine.parent / "own.csv"), *words, "--json") == 0
         errors.append(json.loads(capsys.readouterr().out)["mape_percent"])
     assert errors[0] > 50.0
-    assert errors[1] < 30.0
+    assert errors[1] < 35.0
 
 
 def test_the_same_rows_give_the_same_files(mine: Path, tmp_path: Path) -> None:
