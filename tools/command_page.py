@@ -99,7 +99,8 @@ def _table(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
     yield "| option | meaning |"
     yield "|---|---|"
     for flags, text in rows:
-        yield f"| `{_cell(flags)}` | {_cell(text)} |"
+        said = re.sub(r" *\[([^][`]*)\]$", r" (\1)", _cell(text))  # a word in brackets would be a link
+        yield f"| `{_cell(flags)}` | {said} |"
 
 
 def _cell(text: str) -> str:
