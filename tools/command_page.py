@@ -99,7 +99,7 @@ def _table(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
     yield "| option | meaning |"
     yield "|---|---|"
     for flags, text in rows:
-        said = re.sub(r" *\[([^][`]*)\]$", r" (\1)", _cell(text))  # a word in brackets would be a link
+        said = re.sub(r"\[((?:default|env var|required|x[<>])[^][`]*)\]", r"(\1)", _cell(text))  # not a link
         yield f"| `{_cell(flags)}` | {said} |"
 
 
