@@ -135,6 +135,5 @@ def probe_distance(first: Floats, second: Floats) -> float:
         0 for embeddings that are equal but for a rotation and a scale, to 1.
     """
     one, other = ((x @ x.T) for x in (first - first.mean(axis=0), second - second.mean(axis=0)))
-    lengths = np.linalg.norm(one) * np.linalg.norm(other)
-    apart = float(1.0 - (one * other).sum() / max(lengths, 1e-12))
+    apart = float(1.0 - (one * other).sum() / max(np.linalg.norm(one) * np.linalg.norm(other), 1e-12))
     return apart if apart > _ROUNDING else 0.0
