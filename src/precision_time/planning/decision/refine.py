@@ -14,8 +14,8 @@ from dataclasses import replace
 import numpy as np
 
 from ...arrays import Floats
+from ...predict.remedies import at_layout
 from ...records import dataclass
-from ...request.layout import said_options
 from ...request.request import Request
 from ..layouts.api import SEARCHED_FIELDS, find_layouts
 from .choose import Judged
@@ -119,12 +119,11 @@ def _searched(rows: Rows, row: int, found: Judged, timing: Timing) -> Rows:
     """The rows, one of them under the fastest of all its layouts where that is faster."""
     request = Request.of(found.candidate(int(np.flatnonzero(found.outcomes.row == row)[0])).request)
     given = {name: value for name, value in request.given().items() if name in (*SEARCHED_FIELDS, "model")}
-    given["global_batch_size"] = int(rows.table["global_batch_size"][row])
-    ranked = find_layouts(Request.of(given), top=1)
+    asked = Request.of({**given, "global_batch_size": int(rows.table["global_batch_size"][row])})
+    ranked = find_layouts(asked, top=1)
     if not ranked.ranked:
         return rows
-    job = ranked.jobs[0]
-    better = timing.row({**given, **said_options(job.layout, job.workload)})
+    better = timing.row(at_layout(asked, ranked.jobs[0]).given())
     if better["error"][0] is not None or better["step_time_s"][0] >= rows.table["step_time_s"][row]:
         return rows
     table = dict(rows.table)
