@@ -83,6 +83,7 @@ def test_every_field_is_asked_here() -> None:
     assert OTHER.keys() == {name for name, _ in request_fields()}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("field", sorted(OTHER.keys() - PERMISSIONS))
 @pytest.mark.parametrize("job", JOBS)
 def test_a_stated_field_changes_the_answer_or_is_told_or_refused(job: str, field: str) -> None:
