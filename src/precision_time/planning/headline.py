@@ -7,6 +7,7 @@ from typing import Any
 from ..diagnostics import Severity, texts_of
 from ..predict.prediction import Interval, Prediction
 from ..records import dataclass
+from ..units import format_bytes, format_duration, format_range, grouped
 from .money.offers import usd_per_device_hour
 from .run.prediction import RunPrediction
 
@@ -89,6 +90,21 @@ class Headline:
             assumptions=answer.assumptions,
             warnings=texts_of(answer.diagnostics, Severity.WARNING),
         )
+
+    def in_words(self) -> str:
+        """The run, its money, whether it fits, and the step, in a sentence."""
+        start = "" if self.fits else "Does not fit in memory; if it did: "
+        run = "" if self.run_s is None else f"{format_duration(self.run_s)} for the run"
+        if self.run_interval is not None and run:
+            run += f" ({format_range(self.run_interval.low_s, self.run_interval.high_s)})"
+        money = "" if self.cost_usd is None else f"about {grouped(self.cost_usd)} USD"
+        step = (
+            f"{format_duration(self.step_time_s)} per step "
+            f"({format_range(self.step_interval.low_s, self.step_interval.high_s)})"
+        )
+        memory = f"{format_bytes(self.memory_bytes_per_device)} of {format_bytes(self.device_memory_bytes)}"
+        said = ", ".join(part for part in (run, money, step, f"{memory} per device") if part)
+        return f"{start}{said}: {self.model} on {self.gpus} x {self.device}, {self.precision}."
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready dictionary, what decides first.
