@@ -623,8 +623,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 message(" ".join(line.split()))
         _silence()
         raise SystemExit(code) from None
-    if as_json and code:
-        raise SystemExit(code)
+    if as_json:
+        raise SystemExit(code or 0)  # as the parser does without
 
 
 def _as_ours(error: BaseException) -> BaseException:
