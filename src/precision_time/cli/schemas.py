@@ -44,7 +44,7 @@ def answer_schema(kind: str) -> dict[str, Any]:
     elif kind == "brief":
         body = _object(schema={"type": "string"}, predictions=_list(_brief(parts)), skipped=_list({}))
     else:
-        said = {name: {} for name in problem_of(ConfigError())}
+        said: dict[str, Any] = {name: {} for name in problem_of(ConfigError())}
         body = _object(schema={"const": ERROR_SCHEMA}, error=_object(**said))
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **body, "$defs": parts}
 

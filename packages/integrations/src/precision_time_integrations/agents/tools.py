@@ -293,7 +293,8 @@ def tools() -> tuple[AgentTool, ...]:
     """All tools, in the order in which a question is asked."""
     brief: dict[str, Any] = answer_schema("brief")["properties"]["predictions"]["items"]
     every = tuple(RequestFields.model_fields) + tuple(RequestFields.names)
-    predicted = {name: {} for name in {**brief["oneOf"][0]["properties"], **brief["oneOf"][1]["properties"]}}
+    forms = [form["properties"] for form in brief["oneOf"]]
+    predicted: dict[str, Any] = {name: {} for form in forms for name in form}
     return (
         AgentTool(
             name="predict",
