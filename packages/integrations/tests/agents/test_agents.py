@@ -11,15 +11,13 @@ from typing import Any
 import anyio
 import jsonschema_rs
 import pytest
+from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters
+from starlette.testclient import TestClient
 
 from precision_time.cli.main import main
 from precision_time_integrations.agents.server import http_app, server
 from precision_time_integrations.agents.tools import tools
-
-pytest.importorskip("mcp")
-from mcp.client import Client
-from mcp.client.stdio import StdioServerParameters
-from starlette.testclient import TestClient
 
 PREDICTED: list[Mapping[str, Any]] = [
     {"model": "resnet50", "device": "A100", "gpus": 8, "epochs": 90},
