@@ -409,20 +409,19 @@ def _widen_written(jobs: Jobs, columns: dict[str, Floats], coverage: Floats) -> 
     ]
     if not any(spreads):
         return
-    low, high = _farther(columns, "interval_{}_s", "step_time_s", coverage, np.array(spreads)[jobs.group])
+    below, above = _farther(columns, coverage, np.array(spreads)[jobs.group])
     step_s = columns["step_time_s"]
-    columns |= {"interval_low_s": np.minimum(low, step_s), "interval_high_s": np.maximum(high, step_s)}
+    columns |= {"interval_low_s": step_s * below, "interval_high_s": step_s * above}
 
 
-def _farther(
-    columns: Mapping[str, Floats], ends: str, middle: str, coverage: Floats, spread: Number
-) -> tuple[Floats, Floats]:
-    """The ends of intervals that also hold a deviation of the logarithm, independent of what they hold."""
+def _farther(columns: Mapping[str, Floats], coverage: Floats, spread: Number) -> tuple[Floats, Floats]:
+    """Low and high ends over the middle that also hold a deviation of the logarithm beside a step's."""
     known = {share: NormalDist().inv_cdf((1.0 + min(share, _LAST)) / 2.0) for share in set(coverage.tolist())}
     beyond = spread * np.array([known[share] for share in coverage.tolist()])
-    low, at, high = columns[ends.format("low")], columns[middle], columns[ends.format("high")]
-    below, above = np.hypot(np.log(at / low), beyond), np.hypot(np.log(high / at), beyond)
-    return at * np.exp(-below), at * np.exp(above)
+    step_s = columns["step_time_s"]
+    below = np.hypot(np.log(step_s / columns["interval_low_s"]), beyond)
+    above = np.hypot(np.log(columns["interval_high_s"] / step_s), beyond)
+    return np.exp(-below), np.exp(above)
 
 
 def _run_interval(columns: Mapping[str, Floats], coverage: Floats, spread: float) -> dict[str, Floats]:
@@ -436,9 +435,9 @@ def _run_interval(columns: Mapping[str, Floats], coverage: Floats, spread: float
         coverage: Of the intervals, shape (n,).
         spread: 0 where steps of the job itself were measured.
     """
-    steps = columns["total_time_s"] / columns["step_time_s"]
-    low, high = _farther(columns, "interval_{}_s", "step_time_s", coverage, spread)
-    return {"total_low_s": steps * low, "total_high_s": steps * high}
+    below, above = _farther(columns, coverage, spread)
+    total_s = columns["total_time_s"]
+    return {"total_low_s": total_s * below, "total_high_s": total_s * above}
 
 
 def model_flops_utilization(job: Job, step_time_s: float) -> float | None:
