@@ -119,7 +119,7 @@ _FIELD = re.compile(r"(?:--)?([A-Za-z][\w-]*)(?:=| is missing|: | is of )")
 _REMEDY = "To fix: "
 
 
-def problem_of(error: BaseException) -> dict[str, Any]:
+def problem_of(error: BaseException, said: str = "") -> dict[str, Any]:
     """An error as a program reads it: `type`, `detail`, `fix`, `field`; None for what it does not say.
 
     The field is the one that the message begins with, as messages of refused values do, or the kind of thing
@@ -127,8 +127,12 @@ def problem_of(error: BaseException) -> dict[str, Any]:
 
     >>> problem_of(ConfigError("gpus=0 is invalid: at least 1. To fix: gpus=1."))["field"]
     'gpus'
+
+    Args:
+        error: Any.
+        said: What it says to people, where that is not its own text.
     """
-    said = in_one_line(error)
+    said = said or in_one_line(error)
     detail, _, fix = said.partition(_REMEDY)
     named = _FIELD.match(said)
     field = getattr(error, "kind", None) or (named[1].replace("-", "_") if named else None)

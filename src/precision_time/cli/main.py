@@ -549,10 +549,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if debug and code:
             raise
         with contextlib.suppress(OSError, ValueError):
+            line = " ".join(line.split())
             if as_json and code not in (0, _INTERRUPTED):
-                write_json({"schema": ERROR_SCHEMA, "error": problem_of(_as_ours(error))})
+                write_json({"schema": ERROR_SCHEMA, "error": problem_of(error, line.removeprefix("Error: "))})
             if line:
-                message(" ".join(line.split()))
+                message(line)
         _silence()
         raise SystemExit(code) from None
     if as_json:

@@ -11,6 +11,7 @@ from ..units import format_bytes, format_duration, format_range, grouped
 from .money.offers import usd_per_device_hour
 from .run.prediction import RunPrediction
 
+_DIGITS = 6
 VERSION = 1
 """Of the shape: a key that leaves or changes its meaning raises it, a new one does not."""
 
@@ -139,6 +140,9 @@ def _run_of(
 
 
 def _plain(value: Any) -> Any:
+    """As JSON holds it, numbers to `_DIGITS`: more say nothing, and differ from machine to machine."""
     if isinstance(value, Interval):
-        return {"low_s": value.low_s, "high_s": value.high_s, "coverage": value.coverage}
+        return {name: _plain(getattr(value, name)) for name in ("low_s", "high_s", "coverage")}
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}")
     return list(value) if isinstance(value, tuple) else value

@@ -161,8 +161,8 @@ def test_an_error_names_the_field_and_the_remedy() -> None:
     [
         {"model": "train.py"},
         {"model": "module:function"},
-        {"model": "resnet50", "fields": {"custom": "/etc/passwd"}},
-        {"model": "resnet50", "fields": {"predictor": "/tmp/x"}},
+        {"model": "resnet50", "fields": {"custom": "own.yaml"}},
+        {"model": "resnet50", "fields": {"predictor": "own.json"}},
         {"model": "resnet50", "precision": "own.yaml"},
         {"model": "resnet50", "unknown": 1},
         {"model": "resnet50", "gpus": 8, "fields": {"gpus": 4}},

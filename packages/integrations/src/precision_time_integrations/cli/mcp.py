@@ -30,7 +30,9 @@ def mcp(
     ] = False,
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Of --http.")] = 8765,
 ) -> None:
-    """Serve the tools of an agent: predict, plan, layout, explain, devices.
+    """Serve the tools that agents ask by.
+
+    They are predict, plan, layout, explain and devices.
 
     Each answers as the command of its name does, typed in and out; what cannot be is an error that names the
     field and the way to mend it. Nothing of a call is run, and no file is read.
