@@ -20,92 +20,22 @@ import typer.core
 from .. import __version__
 from ..cache import data
 from ..client.remote import ASKED_OF_SERVERS, SERVER_VARIABLE, choose
-from ..errors import ConfigError, PrecisionTimeError, in_one_line, nearest_names, printable, shown
+from ..errors import (
+    ERROR_SCHEMA,
+    ConfigError,
+    PrecisionTimeError,
+    in_one_line,
+    nearest_names,
+    printable,
+    problem_of,
+    shown,
+)
 from ..io import packaged_toml
 from ..plugins import Command, left_out, loaded
-from .output import message
+from .output import message, write_json
 
 _Tree = dict[str, Any]
 """Commands by word: a `Command`, or the tree of the words that may follow."""
-
-
-ASK, DECIDE, LOOK_UP, LEARN = "Ask", "Decide", "Look up", "Learn, set up"
-
-
-def _own(
-    section: str, path: str, module: str, attribute: str, summary: str, examples: str = "EXAMPLES"
-) -> Command:
-    """A command whose code stands beside this file."""
-    return Command(
-        path=path,
-        module=f"{__package__}.{module}",
-        attribute=attribute,
-        summary=summary,
-        examples=examples,
-        section=section,
-    )
-
-
-_OWN = (
-    _own(ASK, "predict", "predict", "predict", "Predict the time of a step, an epoch, a run."),
-    _own(ASK, "sweep", "sweep", "sweep", "Predict a grid of jobs of any size into a file."),
-    _own(ASK, "explain", "explain", "explain", "Show what a precision changes, or how each number counts."),
-    _own(DECIDE, "plan", "plan", "plan", "Choose devices for a run under a deadline and a budget."),
-    _own(DECIDE, "layout", "layout", "layout", "Rank the ways to spread a model over devices."),
-    _own(DECIDE, "precisions advise", "precisions", "advise", "Show precisions side by side: which to take."),
-    _own(
-        LOOK_UP,
-        "list models",
-        "catalogs",
-        "models",
-        "List the models that answer without torch.",
-        "MODELS_EXAMPLES",
-    ),
-    _own(
-        LOOK_UP,
-        "list devices",
-        "catalogs",
-        "devices",
-        "List the devices, or one with all its figures.",
-        "DEVICES_EXAMPLES",
-    ),
-    _own(
-        LOOK_UP,
-        "list precisions",
-        "catalogs",
-        "precisions",
-        "List the precision policies, or say one in full.",
-        "PRECISIONS_EXAMPLES",
-    ),
-    _own(LOOK_UP, "list stacks", "catalogs", "stacks", "List the software profiles.", "STACKS_EXAMPLES"),
-    _own(
-        LOOK_UP,
-        "list prices",
-        "prices",
-        "prices",
-        "Show what an hour of a device costs, where, and since when.",
-    ),
-    _own(
-        LOOK_UP,
-        "list grids",
-        "grids",
-        "grids",
-        "List the carbon intensity of electricity by place, and the PUE.",
-    ),
-    _own(LOOK_UP, "list words", "glossary", "glossary", "Define the words that an answer prints."),
-    _own(LOOK_UP, "list fields", "fields", "fields", "List the fields of a job, which --set takes."),
-    _own(LEARN, "evaluate", "evaluate", "evaluate", "Score the predictor on measured runs."),
-    _own(LEARN, "calibrate", "calibrate", "calibrate", "Calibrate the predictor to your own cluster."),
-    _own(LEARN, "train", "train", "train", "Fit a predictor of your own."),
-    _own(
-        LEARN,
-        "init",
-        "init",
-        "init",
-        "Write a commented file to start from: a cluster of your own, or a job.",
-    ),
-    _own(LEARN, "env", "env", "env", "Show versions, the corpus, packages and GPUs."),
-)
 
 
 def _placed(tree: _Tree, command: Command) -> bool:
@@ -126,13 +56,25 @@ def _tree_of(commands: Iterable[Command]) -> _Tree:
     return tree
 
 
-OWN: _Tree = _tree_of(_OWN)
+OWN: _Tree = _tree_of(
+    Command(
+        path=path,
+        module=f"{__package__}.{row['code'].partition(':')[0]}",
+        attribute=row["code"].partition(":")[2],
+        summary=row["summary"],
+        examples=row.get("examples", "EXAMPLES"),
+        section=section,
+    )
+    for section, rows in packaged_toml(__package__, "data/commands.toml").items()
+    for path, row in rows.items()
+)
 """What the core has, in the order of the help."""
 _OPEN = frozenset({"precisions"})
 """Words of the core below which plug-ins may add commands."""
 
 
 _MEASURING = frozenset({"measure", "campaign"})
+JSON = "--json"
 
 
 class _Stopped(BaseException):
@@ -304,6 +246,7 @@ class OneCommand(typer.core.TyperCommand):
         """
         try:
             with _printable_errors():
+                args = self._json_as_options(args)
                 return super().parse_args(ctx, args if ctx.resilient_parsing else self._today(ctx, args))
         except Exception as error:
             given = getattr(error, "option_name", "")  # of the parser's NoSuchOption
@@ -315,6 +258,29 @@ class OneCommand(typer.core.TyperCommand):
             if ours is None or (ours.split()[0] not in flags and "--set" not in flags):
                 raise
             raise ConfigError(f"No such option: {given}. To fix: {ours}.") from None
+
+    def _json_as_options(self, args: list[str]) -> list[str]:
+        """`--json=brief` as the two options that it stands for.
+
+        Raises:
+            ConfigError: If there is no such form of the answer.
+        """
+        found: list[str] = []
+        for word in args:
+            name, equals, form = word.partition("=")
+            if name != JSON or not equals:
+                found.append(word)
+                continue
+            brief = {"full": [JSON]}
+            if any("--brief" in item.opts for item in self.params):
+                brief["brief"] = [JSON, "--brief"]
+            if form not in brief:
+                raise ConfigError(
+                    f"--json={form} is no form that {self.path} answers in. To fix: --json="
+                    f"{' or --json='.join(brief)}."
+                )
+            found += brief[form]
+        return found
 
     def _today(self, ctx: Any, args: list[str]) -> list[str]:
         """The words, with fields that are no options said by --set, and options by their names of today."""
@@ -550,6 +516,7 @@ def root(
         context.call_on_close(found.close)
 
 
+_INTERRUPTED = 130
 _OBJECTS = 200_000
 """New objects before a search for cycles: 158 searches were a tenth of the CPU time of one answer."""
 
@@ -571,9 +538,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _prepare_process(measures=not _MEASURING.isdisjoint(words[:2]))
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
+    as_json = any(word.partition("=")[0] == JSON for word in words)
     try:
         try:
-            app(args=words, prog_name="precision-time")
+            code = app(args=words, prog_name="precision-time", standalone_mode=not as_json)
         finally:
             sys.stdout.flush()  # while an error can still be reported
     except (Exception, KeyboardInterrupt, _Stopped) as error:
@@ -581,10 +549,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if debug and code:
             raise
         with contextlib.suppress(OSError, ValueError):
+            line = " ".join(line.split())
+            if as_json and code not in (0, _INTERRUPTED):
+                write_json({"schema": ERROR_SCHEMA, "error": problem_of(error, line.removeprefix("Error: "))})
             if line:
-                message(" ".join(line.split()))
+                message(line)
         _silence()
         raise SystemExit(code) from None
+    if as_json:
+        raise SystemExit(code or 0)  # as the parser does without
+
+
+def _as_ours(error: BaseException) -> BaseException:
+    """An error of the parser of the command line as one of ours, which says how to go on."""
+    said = getattr(error, "format_message", None)
+    if said is None:
+        return error
+    return ConfigError(f"{said()} To fix: {_path_of(error)} -h lists what it takes.")
+
+
+def _path_of(error: BaseException) -> str:
+    """The command whose words were wrong, as one types it."""
+    return str(getattr(getattr(error, "ctx", None), "command_path", "precision-time"))
 
 
 def _prepare_process(*, measures: bool) -> None:
@@ -617,7 +603,9 @@ def _last_words(error: BaseException) -> tuple[int, str]:
     if isinstance(error, PrecisionTimeError):
         return 2, f"Error: {error}"
     if isinstance(error, KeyboardInterrupt) or (isinstance(error, _Stopped) and error.interrupted):
-        return 130, "Interrupted."
+        return _INTERRUPTED, "Interrupted."
+    if hasattr(error, "format_message"):  # of the parser; without --json it shows itself
+        return 2, f"Error: {_as_ours(error)}"
     if isinstance(error, BrokenPipeError | _Stopped):
         return 0, ""  # the reader of a pipe (`| head`) has gone: nothing is wrong
     if isinstance(error, OSError) and error.errno is not None:

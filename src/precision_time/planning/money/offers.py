@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ...cache import data
 from ...errors import CatalogError, UnknownNameError
@@ -84,6 +85,34 @@ def with_reserved(found: Iterable[Offer], discount: float) -> tuple[Offer, ...]:
     )
 
 
+def ranked(
+    found: Iterable[Offer], market: Market, *, devices: int | None = None, best_of: Sequence[str] = ()
+) -> tuple[Offer, ...]:
+    """Offers with a price in the market, cheapest first; prices without the host come last.
+
+    Args:
+        found: Offers.
+        market: How they are paid.
+        devices: By all whole instances for so many devices; None: by one device.
+        best_of: Fields of an offer; of those that agree in them the first alone.
+    """
+
+    def key(offer: Offer) -> tuple[Any, ...]:
+        if devices is None:
+            usd, count = offer.usd_per_device_hour(market), offer.devices_per_instance
+        else:
+            count, _, usd = offer.rented(market, devices)
+        return not offer.host_included, usd, count, offer.cloud, offer.region
+
+    priced = sorted((offer for offer in found if offer.price(market) is not None), key=key)
+    if not best_of:
+        return tuple(priced)
+    first: dict[tuple[Any, ...], Offer] = {}
+    for offer in priced:
+        first.setdefault(tuple(getattr(offer, name) for name in best_of), offer)
+    return tuple(first.values())
+
+
 @data
 def _shipped_newest() -> tuple[Offer, ...]:
     return _newest(read_table().offers)
@@ -149,8 +178,7 @@ def usd_per_device_hour(device: str) -> float | None:
     (0.526, None)
     """
     offer = reference_offers().get(device)
-    price = None if offer is None else offer.price(Market.ON_DEMAND)
-    return None if offer is None or price is None else price / offer.devices_per_instance
+    return None if offer is None else offer.usd_per_device_hour()
 
 
 @data
@@ -162,11 +190,6 @@ def reference_offers() -> Mapping[str, Offer]:
         if offer.usd_per_hour is None or not offer.host_included:
             continue
         for name in same.get(offer.device, (offer.device,)):
-            if name not in lowest or _rate(offer) < _rate(lowest[name]):
+            if name not in lowest or offer.usd_per_device_hour() < lowest[name].usd_per_device_hour():
                 lowest[name] = offer
     return lowest
-
-
-def _rate(offer: Offer) -> float:
-    assert offer.usd_per_hour is not None
-    return offer.usd_per_hour / offer.devices_per_instance
