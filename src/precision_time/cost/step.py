@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from functools import reduce
 
 import numpy as np
@@ -15,8 +16,8 @@ from ..parallel.schedules.contract import StageTimes
 from ..parallel.schedules.registry import schedule_of
 from ..precision.catalog import get_policy
 from ..precision.lowered import LoweredStep
-from ..precision.lowering import IS_PRODUCT, lower
-from ..precision.policy import PrecisionPolicy
+from ..precision.lowering import DTYPES, IS_PRODUCT, lower
+from ..precision.policy import DType, PrecisionPolicy
 from ..precision.quantization import amax_exchange, gathered_bytes
 from ..records import dataclass
 from ..workload.graph import OpGraph
@@ -28,7 +29,7 @@ from .constants import constants
 from .data_axis import ParameterPart
 from .input import input_s
 from .job import Jobs, TimingScope
-from .memory import memory_of, total_bytes
+from .memory import framework_memory, memory_of, total_bytes
 from .optimizer import MatrixWeights, OptimizerForm, offload_s, optimizer_terms, optimizer_work
 from .overlap import GradientSchedule, fully_exposed, gradient_schedule
 from .roofline import kernel_model_of, product_flops_per_s
@@ -76,16 +77,69 @@ class StepCosts:
 
 def price(group: Jobs) -> StepCosts:
     """Analytical costs of the jobs of a group."""
+    return _assembled(group, _work_of(group))
+
+
+def price_both(group: Jobs, other: Jobs) -> tuple[StepCosts, StepCosts]:
+    """Costs of two groups that differ in bf16 for fp16 and its scaling; the same work is priced once."""
+    work = _work_of(group)
+    step = lower(other.workload.graph, other.precision, other.cluster.device.arch)
+    # Stacks that sum gradients in fp32 hold those of the two types elsewhere.
+    shared = _is_same_work(work.lowered, step) and not framework_memory(group.stack).fp32_gradients
+    return _assembled(group, work), _assembled(other, work if shared else _work_of(other))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Work:
+    """What a step does beside its update, which loss scaling does not change."""
+
+    lowered: LoweredStep
+    """Of the whole model."""
+    compute: ComputeCosts
+    local: LocalParameters
+    exposed: Mapping[str, Floats]
+    link_seconds: Mapping[str, Floats]
+    memory: Mapping[str, Number]
+    facts: Mapping[str, Floats]
+
+
+def _work_of(group: Jobs) -> _Work:
     step = lower(group.workload.graph, group.precision, group.cluster.device.arch)
     compute = compute_costs(step, group, kernel_model_of(group))
     local = local_parameters(compute)
     exposed, link_seconds = _communication_terms(group, compute, local)
+    memory = memory_of(group)
+    return _Work(
+        lowered=step,
+        compute=compute,
+        local=local,
+        exposed=exposed,
+        link_seconds=link_seconds,
+        memory=memory,
+        facts={**compute.facts, **_more_facts(group, compute, total_bytes(memory))},
+    )
+
+
+@derived
+def _is_same_work(step: LoweredStep, other: LoweredStep) -> bool:
+    """Whether the kernels of two steps differ in nothing but bf16 for fp16."""
+    half, brain = DTYPES.index(DType.FP16), DTYPES.index(DType.BF16)
+    return step is other or all(
+        np.array_equal(np.where(mine == half, brain, mine) if item.name == "dtype" else mine, its)
+        for item in fields(step)
+        for mine, its in [(getattr(step, item.name), getattr(other, item.name))]
+    )
+
+
+def _assembled(group: Jobs, work: _Work) -> StepCosts:
+    """The costs of a group whose work is priced."""
+    compute, exposed = work.compute, work.exposed
     # While the device waits for the network the host catches up: the step is the longer of the two.
     rounds = group.num_microbatches
     waits_s = reduce(np.add, exposed.values()) - exposed["pipeline_bubble_s"]
     busy_s = compute.busy_s * rounds + waits_s
     stall_s = kernels_and_host(group.cluster.device.arch)(busy_s, compute.host_s * rounds) - busy_s
-    found = {**compute.terms, HOST_STALL: stall_s, **_optimizer_terms(group, local), **exposed}
+    found = {**compute.terms, HOST_STALL: stall_s, **_optimizer_terms(group, work.local), **exposed}
     terms = {term.name: found.pop(term.name) for term in TERMS if term.name in found}
     assert not found, f"terms that cost/terms.py does not list: {sorted(found)}"
     least_s = least_step_s(group)
@@ -93,13 +147,8 @@ def price(group: Jobs) -> StepCosts:
     terms["straggler_s"] = _straggler_s(group, terms)
     step_s: Floats = reduce(np.add, terms.values())
     terms[DATA_STALL] = longer_of(step_s, input_s(group)) - step_s
-    memory = memory_of(group)
     return StepCosts(
-        terms=terms,
-        link_seconds=link_seconds,
-        facts={**compute.facts, **_more_facts(group, compute, total_bytes(memory))},
-        least_s=least_s,
-        memory=memory,
+        terms=terms, link_seconds=work.link_seconds, facts=work.facts, least_s=least_s, memory=work.memory
     )
 
 

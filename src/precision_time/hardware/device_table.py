@@ -197,7 +197,9 @@ def _of_words(words: str) -> tuple[str, str | None] | None:
     bare, table = folded(words), _spellings()
     if not bare:
         return None
-    tried = (bare, *(folded(prefix) + bare for prefix in load_toml("aliases.toml")["noise"]["prefixes"]))
+    if bare in table:
+        return table[bare]
+    tried = (folded(prefix) + bare for prefix in load_toml("aliases.toml")["noise"]["prefixes"])
     return next((table[spelling] for spelling in tried if spelling in table), None)
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..arrays import Ints
 from ..cache import memo
 from ..cost.job import Job, Jobs, group_key
-from ..cost.step import StepCosts, price
+from ..cost.step import StepCosts, price, price_both
 from ..errors import NotFittedError
 from ..precision.support import as_bf16
 from ..records import dataclass
@@ -211,16 +211,17 @@ def priced_group(group: Jobs) -> tuple[StepCosts, JobTable]:
     sizes, counts = zip(*batches, strict=True)
     [job] = group.shared
     every = Jobs.at(job, sizes, counts)
-    costs = price(every)
     # The features of fp16 are those of bf16 where a device multiplies both at one rate: loss scaling and
     # casts are priced, and trees have no more to say of them.
     proxy = proxy_of(job)
     if (precision := as_bf16(proxy.precision, proxy.cluster.device)) != proxy.precision:
         proxy = replace(proxy, precision=precision)
-    learned, known = every, costs
-    if proxy is not job:
-        learned = Jobs.at(proxy, sizes, counts)
-        known = price(learned)
+    learned = every if proxy is job else Jobs.at(proxy, sizes, counts)
+    if proxy.cluster is job.cluster and proxy is not job:
+        costs, known = price_both(every, learned)
+    else:
+        costs = price(every)
+        known = costs if proxy is job else price(learned)
     names, features = group_features(learned, known)
     step_s, compute_s = costs.step_time_s, costs.compute_s
     found: dict[str, Floats] = {
