@@ -75,14 +75,27 @@ class StepCosts:
         return reduce(np.add, self.link_seconds.values())
 
 
-def price(group: Jobs) -> StepCosts:
-    """Analytical costs of the jobs of a group."""
-    return _assembled(group, _work_of(group))
+def price(group: Jobs, memory: Mapping[str, Number] | None = None) -> StepCosts:
+    """Analytical costs of the jobs of a group.
+
+    Args:
+        group: C jobs.
+        memory: Of `memory_of`, where it is known already.
+    """
+    return _assembled(group, _work_of(group, memory))
 
 
-def price_both(group: Jobs, other: Jobs) -> tuple[StepCosts, StepCosts]:
-    """Costs of two groups that differ in bf16 for fp16 and its scaling; the same work is priced once."""
-    work = _work_of(group)
+def price_both(
+    group: Jobs, other: Jobs, memory: Mapping[str, Number] | None = None
+) -> tuple[StepCosts, StepCosts]:
+    """Costs of two groups that differ in bf16 for fp16 and its scaling; the same work is priced once.
+
+    Args:
+        group: C jobs.
+        other: The same in another precision.
+        memory: Of the first group, where it is known already.
+    """
+    work = _work_of(group, memory)
     step = lower(other.workload.graph, other.precision, other.cluster.device.arch)
     # Stacks that sum gradients in fp32 hold those of the two types elsewhere.
     shared = _is_same_work(work.lowered, step) and not framework_memory(group.stack).fp32_gradients
@@ -103,12 +116,12 @@ class _Work:
     facts: Mapping[str, Floats]
 
 
-def _work_of(group: Jobs) -> _Work:
+def _work_of(group: Jobs, memory: Mapping[str, Number] | None = None) -> _Work:
     step = lower(group.workload.graph, group.precision, group.cluster.device.arch)
     compute = compute_costs(step, group, kernel_model_of(group))
     local = local_parameters(compute)
     exposed, link_seconds = _communication_terms(group, compute, local)
-    memory = memory_of(group)
+    memory = memory_of(group) if memory is None else memory
     return _Work(
         lowered=step,
         compute=compute,

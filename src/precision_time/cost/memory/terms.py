@@ -11,7 +11,8 @@ ZeRO-Offload, ATC 2021.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 from typing import Any
@@ -122,6 +123,43 @@ def memory_of(group: Jobs) -> dict[str, Number]:
     if len(group) > 1:
         return _memory_of(group)
     return dict(_memory_of_one(_One(group)))  # one answer asks several times
+
+
+def memory_of_each(groups: Sequence[Jobs]) -> list[dict[str, Number]]:
+    """`memory_of` of several groups: by arrays over those that differ in their layout and batch alone."""
+    alike: dict[Hashable, list[int]] = defaultdict(list)
+    for place, group in enumerate(groups):
+        alike[_but_layout(group)].append(place)
+    found: list[dict[str, Number]] = [{}] * len(groups)
+    for places in alike.values():
+        some = [groups[place] for place in places]
+        if len(some) == 1 or some[0].workload.method is not None:
+            parts = [memory_of(group) for group in some]
+        else:
+            parts = _memory_under_layouts(some)
+        for place, part in zip(places, parts, strict=True):
+            found[place] = part
+    return found
+
+
+def _but_layout(group: Jobs) -> Hashable:
+    workload = group.workload
+    what = (id(workload.graph), id(workload.largest), workload.method, workload.optimizer, id(group.cluster))
+    return (*what, group.precision, group.stack, group.layout.recompute_modules)
+
+
+def _memory_under_layouts(groups: Sequence[Jobs]) -> list[dict[str, Number]]:
+    counts = [len(group) for group in groups]
+    every = Jobs.at(
+        groups[0].shared[0],
+        np.concatenate([group.micro_batch_size for group in groups]),
+        np.concatenate([group.num_microbatches for group in groups]),
+    )
+    stages = _of_stages(every, [group.layout for group in groups], np.arange(len(groups)).repeat(counts))
+    terms = {name: np.broadcast_to(value, len(every)) for name, value in _fullest(stages).items()}
+    ends = np.cumsum(counts).tolist()
+    rows = [slice(end - count, end) for end, count in zip(ends, counts, strict=True)]
+    return [{name: values[its] for name, values in terms.items()} for its in rows]
 
 
 class _One:
