@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Ints, Number
-from ..cache import memo
 from ..cost.job import Job, Jobs, group_key
 from ..cost.memory import memory_of_each
 from ..cost.step import StepCosts, price, price_both
@@ -275,7 +274,6 @@ def proxy_of(job: Job) -> Job:
     return replace(job, cluster=cluster, stragglers=True)
 
 
-@memo(1024)
 def with_halves(batches: tuple[tuple[float, float], ...]) -> tuple[tuple[tuple[float, float], ...], Ints]:
     """Micro batches followed by their halves, quarters ... as long as those are whole, each once.
 

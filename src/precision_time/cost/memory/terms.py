@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import Floats, Indices, Number, Same, flag_of, least, most, where
-from ...cache import memo
+from ...arrays import Floats, Indices, Number, flag_of, least, most, where
 from ...hardware.device import Cluster
 from ...parallel.layout import Layout
 from ...precision.policy import DType, PrecisionPolicy
@@ -120,9 +119,8 @@ def memory_of(group: Jobs) -> dict[str, Number]:
     is the fullest.
     Accuracy: data/memory_accuracy.py.
     """
-    if len(group) > 1:
-        return _memory_of(group)
-    return dict(_memory_of_one(_One(group)))  # one answer asks several times
+    stages = _of_stages(group, (group.layout,))
+    return with_method_memory(_fullest(stages), group)
 
 
 def memory_of_each(groups: Sequence[Jobs]) -> list[dict[str, Number]]:
@@ -160,33 +158,6 @@ def _memory_under_layouts(groups: Sequence[Jobs]) -> list[dict[str, Number]]:
     ends = np.cumsum(counts).tolist()
     rows = [slice(end - count, end) for end, count in zip(ends, counts, strict=True)]
     return [{name: values[its] for name, values in terms.items()} for its in rows]
-
-
-class _One:
-    """A group of one job as a key, equal to others with the same model, cluster, types, layout and batch."""
-
-    __slots__ = ("group", "key")
-
-    def __init__(self, group: Jobs) -> None:
-        what = (Same(group.workload), Same(group.cluster), group.precision, group.layout, group.stack)
-        batch = (float(group.micro_batch_size[0]), float(group.num_microbatches[0]))
-        self.group, self.key = group, (*what, *batch)
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _One) and other.key == self.key
-
-
-@memo(2048)
-def _memory_of_one(one: _One) -> dict[str, Number]:
-    return _memory_of(one.group)
-
-
-def _memory_of(group: Jobs) -> dict[str, Number]:
-    stages = _of_stages(group, (group.layout,))
-    return with_method_memory(_fullest(stages), group)
 
 
 def _fullest(stages: StageMemory) -> dict[str, Number]:
