@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from functools import reduce
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,8 +16,8 @@ from ..parallel.schedules.contract import StageTimes
 from ..parallel.schedules.registry import schedule_of
 from ..precision.catalog import get_policy
 from ..precision.lowered import LoweredStep
-from ..precision.lowering import DTYPES, IS_PRODUCT, lower
-from ..precision.policy import DType, PrecisionPolicy
+from ..precision.lowering import IS_PRODUCT, lower
+from ..precision.policy import PrecisionPolicy
 from ..precision.quantization import amax_exchange, gathered_bytes
 from ..records import dataclass
 from ..workload.graph import OpGraph
@@ -76,83 +76,63 @@ class StepCosts:
 
 
 def price(group: Jobs, memory: Mapping[str, Number] | None = None) -> StepCosts:
-    """Analytical costs of the jobs of a group.
-
-    Args:
-        group: C jobs.
-        memory: Of `memory_of`, where it is known already.
-    """
-    return _assembled(group, _work_of(group, memory))
+    """Analytical costs of the jobs of a group, of which `memory_of` may be known already."""
+    return _assembled(group, _shared(group, memory))
 
 
 def price_both(
     group: Jobs, other: Jobs, memory: Mapping[str, Number] | None = None
 ) -> tuple[StepCosts, StepCosts]:
-    """Costs of two groups that differ in bf16 for fp16 and its scaling; the same work is priced once.
-
-    Args:
-        group: C jobs.
-        other: The same in another precision.
-        memory: Of the first group, where it is known already.
-    """
-    work = _work_of(group, memory)
-    step = lower(other.workload.graph, other.precision, other.cluster.device.arch)
+    """Costs of two groups that differ in bf16 for fp16 and its scaling; the same work is priced once."""
+    shared = _shared(group, memory)
     # Stacks that sum gradients in fp32 hold those of the two types elsewhere.
-    shared = _is_same_work(work.lowered, step) and not framework_memory(group.stack).fp32_gradients
-    return _assembled(group, work), _assembled(other, work if shared else _work_of(other))
+    is_same = not framework_memory(group.stack).fp32_gradients
+    is_same = is_same and _is_same_work(_lowered(group), _lowered(other))
+    return _assembled(group, shared), _assembled(other, shared if is_same else _shared(other))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Work:
-    """What a step does beside its update, which loss scaling does not change."""
+class _BeforeUpdate(NamedTuple):
+    """What a step does beside its update, which loss scaling does not change; fields as of `StepCosts`."""
 
-    lowered: LoweredStep
-    """Of the whole model."""
     compute: ComputeCosts
-    local: LocalParameters
     exposed: Mapping[str, Floats]
     link_seconds: Mapping[str, Floats]
     memory: Mapping[str, Number]
     facts: Mapping[str, Floats]
 
 
-def _work_of(group: Jobs, memory: Mapping[str, Number] | None = None) -> _Work:
-    step = lower(group.workload.graph, group.precision, group.cluster.device.arch)
-    compute = compute_costs(step, group, kernel_model_of(group))
-    local = local_parameters(compute)
-    exposed, link_seconds = _communication_terms(group, compute, local)
+def _shared(group: Jobs, memory: Mapping[str, Number] | None = None) -> _BeforeUpdate:
+    compute = compute_costs(_lowered(group), group, kernel_model_of(group))
+    exposed, link_seconds = _communication_terms(group, compute, local_parameters(compute))
     memory = memory_of(group) if memory is None else memory
-    return _Work(
-        lowered=step,
-        compute=compute,
-        local=local,
-        exposed=exposed,
-        link_seconds=link_seconds,
-        memory=memory,
-        facts={**compute.facts, **_more_facts(group, compute, total_bytes(memory))},
-    )
+    facts = {**compute.facts, **_more_facts(group, compute, total_bytes(memory))}
+    return _BeforeUpdate(compute, exposed, link_seconds, memory, facts)
 
 
-@derived
+def _lowered(group: Jobs) -> LoweredStep:
+    return lower(group.workload.graph, group.precision, group.cluster.device.arch)
+
+
 def _is_same_work(step: LoweredStep, other: LoweredStep) -> bool:
-    """Whether the kernels of two steps differ in nothing but bf16 for fp16."""
-    half, brain = DTYPES.index(DType.FP16), DTYPES.index(DType.BF16)
-    return step is other or all(
-        np.array_equal(np.where(mine == half, brain, mine) if item.name == "dtype" else mine, its)
-        for item in fields(step)
-        for mine, its in [(getattr(step, item.name), getattr(other, item.name))]
-    )
+    """Whether two steps differ in fp16 for bf16 alone: not in casts, which a softmax has inside in fp16."""
+    named = ("op_class", "is_cast", "flops", "bytes_per_sample", "bytes_fixed", "launches")
+    return all(np.array_equal(getattr(step, name), getattr(other, name)) for name in named)
 
 
-def _assembled(group: Jobs, work: _Work) -> StepCosts:
+def _assembled(group: Jobs, shared: _BeforeUpdate) -> StepCosts:
     """The costs of a group whose work is priced."""
-    compute, exposed = work.compute, work.exposed
+    compute, exposed = shared.compute, shared.exposed
     # While the device waits for the network the host catches up: the step is the longer of the two.
     rounds = group.num_microbatches
     waits_s = reduce(np.add, exposed.values()) - exposed["pipeline_bubble_s"]
     busy_s = compute.busy_s * rounds + waits_s
     stall_s = kernels_and_host(group.cluster.device.arch)(busy_s, compute.host_s * rounds) - busy_s
-    found = {**compute.terms, HOST_STALL: stall_s, **_optimizer_terms(group, work.local), **exposed}
+    found = {
+        **compute.terms,
+        HOST_STALL: stall_s,
+        **_optimizer_terms(group, local_parameters(compute)),
+        **exposed,
+    }
     terms = {term.name: found.pop(term.name) for term in TERMS if term.name in found}
     assert not found, f"terms that cost/terms.py does not list: {sorted(found)}"
     least_s = least_step_s(group)
@@ -161,7 +141,11 @@ def _assembled(group: Jobs, work: _Work) -> StepCosts:
     step_s: Floats = reduce(np.add, terms.values())
     terms[DATA_STALL] = longer_of(step_s, input_s(group)) - step_s
     return StepCosts(
-        terms=terms, link_seconds=work.link_seconds, facts=work.facts, least_s=least_s, memory=work.memory
+        terms=terms,
+        link_seconds=shared.link_seconds,
+        facts=shared.facts,
+        least_s=least_s,
+        memory=shared.memory,
     )
 
 
@@ -342,8 +326,7 @@ def shared_and_bubble_s(group: Jobs) -> tuple[Floats, Floats]:
         Seconds of the kernels and of what tensor, context and expert ranks exchange, which no sharding or
         schedule changes; and the pipeline's bubble.
     """
-    step = lower(group.workload.graph, group.precision, group.cluster.device.arch)
-    compute = compute_costs(step, group, kernel_model_of(group))
+    compute = compute_costs(_lowered(group), group, kernel_model_of(group))
     sent_s = np.zeros(len(group))
     if group.cluster.num_devices > 1:
         for found in model_communication(_step_context(group, compute)).values():

@@ -172,10 +172,10 @@ def job_table(jobs: Sequence[Job], progress: Callable[[int], None] | None = None
     groups = groups_of(jobs)
     tables: list[JobTable] = []
     alike = [Jobs.alike([jobs[index] for index in indices]) for indices in groups]
-    for group, (_, table) in zip(alike, priced_groups(alike), strict=True):
+    for _, table in priced_groups(alike):
         tables.append(table)
         if progress:
-            progress(len(group))
+            progress(len(table))
     if not tables:
         return JobTable.together(tables)
     return JobTable.together(tables).take(np.argsort(np.concatenate(groups)))
@@ -197,12 +197,6 @@ def groups_of(jobs: Sequence[Job]) -> list[list[int]]:
         return tuple(seen.setdefault(key, len(seen)) for key in keys)
 
     return sorted(groups.values(), key=place)
-
-
-def priced_group(group: Jobs) -> tuple[StepCosts, JobTable]:
-    """`priced_groups` of one."""
-    [found] = priced_groups([group])
-    return found
 
 
 def priced_groups(groups: Sequence[Jobs]) -> Iterator[tuple[StepCosts, JobTable]]:
@@ -274,6 +268,7 @@ def proxy_of(job: Job) -> Job:
     return replace(job, cluster=cluster, stragglers=True)
 
 
+@memo(1024)
 def with_halves(batches: tuple[tuple[float, float], ...]) -> tuple[tuple[tuple[float, float], ...], Ints]:
     """Micro batches followed by their halves, quarters ... as long as those are whole, each once.
 
