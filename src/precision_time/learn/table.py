@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Ints, Number
+from ..cache import memo
 from ..cost.job import Job, Jobs, group_key
 from ..cost.memory import memory_of_each
 from ..cost.step import StepCosts, price, price_both
