@@ -7,7 +7,7 @@ import pytest
 
 from precision_time import Request
 from precision_time.cost.job import Job, Jobs
-from precision_time.learn.table import JOB_ARRAYS, JobTable, priced_group, with_halves
+from precision_time.learn.table import JOB_ARRAYS, JobTable, priced_groups, with_halves
 
 BATCHES = ((12.0, 4.0), (2.0, 4.0), (12.0, 8.0), (5.0, 1.0))
 
@@ -32,11 +32,11 @@ def test_halves_keep_the_number_of_micro_batches() -> None:
 
 def test_jobs_priced_together_are_those_priced_alone(job: Job) -> None:
     sizes, counts = zip(*BATCHES, strict=True)
-    _, table = priced_group(Jobs.at(job, sizes, counts))
+    [(_, table)] = priced_groups([Jobs.at(job, sizes, counts)])
     for place, (size, count) in enumerate(BATCHES):
         row = Jobs.at(job, sizes, counts).row(place)
         assert (row.layout.micro_batch_size, row.layout.num_microbatches) == (size, count)
-        _, alone = priced_group(Jobs.at(row))
+        [(_, alone)] = priced_groups([Jobs.at(row)])
         assert same(table.take(np.array([place])), alone)
         assert table.smaller is not None
         assert table.halves is not None

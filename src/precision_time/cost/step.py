@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from .constants import constants
 from .data_axis import ParameterPart
 from .input import input_s
 from .job import Jobs, TimingScope
-from .memory import memory_of, total_bytes
+from .memory import framework_memory, memory_of, total_bytes
 from .optimizer import MatrixWeights, OptimizerForm, offload_s, optimizer_terms, optimizer_work
 from .overlap import GradientSchedule, fully_exposed, gradient_schedule
 from .roofline import kernel_model_of, product_flops_per_s
@@ -74,18 +75,64 @@ class StepCosts:
         return reduce(np.add, self.link_seconds.values())
 
 
-def price(group: Jobs) -> StepCosts:
-    """Analytical costs of the jobs of a group."""
-    step = lower(group.workload.graph, group.precision, group.cluster.device.arch)
-    compute = compute_costs(step, group, kernel_model_of(group))
-    local = local_parameters(compute)
-    exposed, link_seconds = _communication_terms(group, compute, local)
+def price(group: Jobs, memory: Mapping[str, Number] | None = None) -> StepCosts:
+    """Analytical costs of the jobs of a group, of which `memory_of` may be known already."""
+    return _assembled(group, _shared(group, memory))
+
+
+def price_both(
+    group: Jobs, other: Jobs, memory: Mapping[str, Number] | None = None
+) -> tuple[StepCosts, StepCosts]:
+    """Costs of two groups that differ in bf16 for fp16 and its scaling; the same work is priced once."""
+    shared = _shared(group, memory)
+    # Stacks that sum gradients in fp32 hold those of the two types elsewhere.
+    is_same = not framework_memory(group.stack).fp32_gradients
+    is_same = is_same and _is_same_work(_lowered(group), _lowered(other))
+    return _assembled(group, shared), _assembled(other, shared if is_same else _shared(other))
+
+
+class _BeforeUpdate(NamedTuple):
+    """What a step does beside its update, which loss scaling does not change; fields as of `StepCosts`."""
+
+    compute: ComputeCosts
+    exposed: Mapping[str, Floats]
+    link_seconds: Mapping[str, Floats]
+    memory: Mapping[str, Number]
+    facts: Mapping[str, Floats]
+
+
+def _shared(group: Jobs, memory: Mapping[str, Number] | None = None) -> _BeforeUpdate:
+    compute = compute_costs(_lowered(group), group, kernel_model_of(group))
+    exposed, link_seconds = _communication_terms(group, compute, local_parameters(compute))
+    memory = memory_of(group) if memory is None else memory
+    facts = {**compute.facts, **_more_facts(group, compute, total_bytes(memory))}
+    return _BeforeUpdate(compute, exposed, link_seconds, memory, facts)
+
+
+def _lowered(group: Jobs) -> LoweredStep:
+    return lower(group.workload.graph, group.precision, group.cluster.device.arch)
+
+
+def _is_same_work(step: LoweredStep, other: LoweredStep) -> bool:
+    """Whether two steps differ in fp16 for bf16 alone: not in casts, which a softmax has inside in fp16."""
+    named = ("op_class", "is_cast", "flops", "bytes_per_sample", "bytes_fixed", "launches")
+    return all(np.array_equal(getattr(step, name), getattr(other, name)) for name in named)
+
+
+def _assembled(group: Jobs, shared: _BeforeUpdate) -> StepCosts:
+    """The costs of a group whose work is priced."""
+    compute, exposed = shared.compute, shared.exposed
     # While the device waits for the network the host catches up: the step is the longer of the two.
     rounds = group.num_microbatches
     waits_s = reduce(np.add, exposed.values()) - exposed["pipeline_bubble_s"]
     busy_s = compute.busy_s * rounds + waits_s
     stall_s = kernels_and_host(group.cluster.device.arch)(busy_s, compute.host_s * rounds) - busy_s
-    found = {**compute.terms, HOST_STALL: stall_s, **_optimizer_terms(group, local), **exposed}
+    found = {
+        **compute.terms,
+        HOST_STALL: stall_s,
+        **_optimizer_terms(group, local_parameters(compute)),
+        **exposed,
+    }
     terms = {term.name: found.pop(term.name) for term in TERMS if term.name in found}
     assert not found, f"terms that cost/terms.py does not list: {sorted(found)}"
     least_s = least_step_s(group)
@@ -93,13 +140,12 @@ def price(group: Jobs) -> StepCosts:
     terms["straggler_s"] = _straggler_s(group, terms)
     step_s: Floats = reduce(np.add, terms.values())
     terms[DATA_STALL] = longer_of(step_s, input_s(group)) - step_s
-    memory = memory_of(group)
     return StepCosts(
         terms=terms,
-        link_seconds=link_seconds,
-        facts={**compute.facts, **_more_facts(group, compute, total_bytes(memory))},
+        link_seconds=shared.link_seconds,
+        facts=shared.facts,
         least_s=least_s,
-        memory=memory,
+        memory=shared.memory,
     )
 
 
@@ -280,8 +326,7 @@ def shared_and_bubble_s(group: Jobs) -> tuple[Floats, Floats]:
         Seconds of the kernels and of what tensor, context and expert ranks exchange, which no sharding or
         schedule changes; and the pipeline's bubble.
     """
-    step = lower(group.workload.graph, group.precision, group.cluster.device.arch)
-    compute = compute_costs(step, group, kernel_model_of(group))
+    compute = compute_costs(_lowered(group), group, kernel_model_of(group))
     sent_s = np.zeros(len(group))
     if group.cluster.num_devices > 1:
         for found in model_communication(_step_context(group, compute)).values():

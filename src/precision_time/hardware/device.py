@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import field, replace
 
-from ..cache import Deriving, memo
+from ..cache import Deriving
 from ..errors import ConfigError
 from ..io import packaged_toml
 from ..records import dataclass
@@ -47,7 +47,6 @@ class Device(Deriving):
         return self.memory_bytes * _usable_share(self.base or self.name, self.vendor)
 
 
-@memo(512)
 def _usable_share(name: str, vendor: str) -> float:
     for rule in packaged_toml(__package__, "data/usable.toml")["rule"]:
         if rule.get("vendor", vendor) == vendor and re.search("|".join(rule.get("names", [""])), name):

@@ -197,8 +197,8 @@ def _of_words(words: str) -> tuple[str, str | None] | None:
     bare, table = folded(words), _spellings()
     if not bare:
         return None
-    tried = (bare, *(folded(prefix) + bare for prefix in load_toml("aliases.toml")["noise"]["prefixes"]))
-    return next((table[spelling] for spelling in tried if spelling in table), None)
+    prefixes = ("", *load_toml("aliases.toml")["noise"]["prefixes"])
+    return next((table[found] for each in prefixes if (found := folded(each) + bare) in table), None)
 
 
 def _of_memory(words: str) -> tuple[str, str | None] | None:

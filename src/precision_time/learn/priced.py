@@ -9,7 +9,7 @@ from ..cost.job import Job, Jobs
 from ..cost.step import StepCosts
 from ..records import dataclass
 from .predictor import Predictor, Times
-from .table import JobTable, priced_group
+from .table import JobTable, priced_groups
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,7 +19,7 @@ class PricedJobs:
     counts: tuple[int, ...]
     """Rows of each group."""
     costs: tuple[StepCosts, ...]
-    """By group; first those of its jobs, then of smaller ones (`table.priced_group`)."""
+    """By group; first those of its jobs, then of smaller ones (`table.priced_groups`)."""
     table: JobTable
     rows: Indices
     """The row of each job that was given, shape (n,)."""
@@ -50,7 +50,7 @@ def price_jobs(jobs: Jobs) -> PricedJobs:
     """Price jobs, each once, groups of like ones at once."""
     once, rows = jobs.distinct()
     groups = [*once.groups()]
-    priced = [priced_group(group) for group in groups]
+    priced = [*priced_groups(groups)]
     return PricedJobs(
         counts=tuple(map(len, groups)),
         costs=tuple(costs for costs, _ in priced),

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Ints
+from ..arrays import Ints, Number
 from ..cache import memo
 from ..cost.job import Job, Jobs, group_key
-from ..cost.step import StepCosts, price
+from ..cost.memory import memory_of_each
+from ..cost.step import StepCosts, price, price_both
 from ..errors import NotFittedError
 from ..precision.support import as_bf16
 from ..records import dataclass
@@ -171,10 +172,11 @@ def job_table(jobs: Sequence[Job], progress: Callable[[int], None] | None = None
     """
     groups = groups_of(jobs)
     tables: list[JobTable] = []
-    for indices in groups:
-        tables.append(priced_group(Jobs.alike([jobs[index] for index in indices]))[1])
+    alike = [Jobs.alike([jobs[index] for index in indices]) for indices in groups]
+    for _, table in priced_groups(alike):
+        tables.append(table)
         if progress:
-            progress(len(indices))
+            progress(len(table))
     if not tables:
         return JobTable.together(tables)
     return JobTable.together(tables).take(np.argsort(np.concatenate(groups)))
@@ -198,29 +200,45 @@ def groups_of(jobs: Sequence[Job]) -> list[list[int]]:
     return sorted(groups.values(), key=place)
 
 
-def priced_group(group: Jobs) -> tuple[StepCosts, JobTable]:
-    """Costs of a group and its table, both in its order; after the costs of its jobs come the smaller ones'.
+def priced_groups(groups: Sequence[Jobs]) -> Iterator[tuple[StepCosts, JobTable]]:
+    """Costs of groups and their tables, both in their order; after the costs of jobs come the smaller ones'.
 
     The one place where features are made.
 
     Args:
-        group: Jobs that differ in how their batch is cut up alone.
+        groups: Each of jobs that differ in how their batch is cut up alone.
     """
+    opened = [_with_smaller(group) for group in groups]
+    memory = memory_of_each([every for every, _ in opened])
+    for group, (every, halves), needed in zip(groups, opened, memory, strict=True):
+        yield _priced(len(group), every, halves, needed)
+
+
+def _with_smaller(group: Jobs) -> tuple[Jobs, Ints]:
+    """A group with the smaller ones of its jobs after them, and where those are (`with_halves`)."""
     given = zip(group.micro_batch_size.tolist(), group.num_microbatches.tolist(), strict=True)
     batches, halves = with_halves(tuple(given))
-    sizes, counts = zip(*batches, strict=True)
-    [job] = group.shared
-    every = Jobs.at(job, sizes, counts)
-    costs = price(every)
+    if len(batches) == len(group):
+        return group, halves
+    return Jobs.at(group.shared[0], *zip(*batches, strict=True)), halves
+
+
+def _priced(
+    count: int, every: Jobs, halves: Ints, memory: Mapping[str, Number]
+) -> tuple[StepCosts, JobTable]:
+    """Costs and table of a group, of which the first `count` jobs were asked for."""
+    [job] = every.shared
     # The features of fp16 are those of bf16 where a device multiplies both at one rate: loss scaling and
     # casts are priced, and trees have no more to say of them.
     proxy = proxy_of(job)
     if (precision := as_bf16(proxy.precision, proxy.cluster.device)) != proxy.precision:
         proxy = replace(proxy, precision=precision)
-    learned, known = every, costs
-    if proxy is not job:
-        learned = Jobs.at(proxy, sizes, counts)
-        known = price(learned)
+    learned = every if proxy is job else Jobs.at(proxy, every.micro_batch_size, every.num_microbatches)
+    if proxy.cluster is job.cluster and proxy is not job:
+        costs, known = price_both(every, learned, memory)
+    else:
+        costs = price(every, memory)
+        known = costs if proxy is job else price(learned)
     names, features = group_features(learned, known)
     step_s, compute_s = costs.step_time_s, costs.compute_s
     found: dict[str, Floats] = {
@@ -230,10 +248,10 @@ def priced_group(group: Jobs) -> tuple[StepCosts, JobTable]:
         "exposed_s": step_s - compute_s,
         "least_s": costs.least_s,
     }
-    own: dict[str, Any] = {name: values[: len(group)] for name, values in found.items()}
-    if len(every) == len(group):
+    own: dict[str, Any] = {name: values[:count] for name, values in found.items()}
+    if len(every) == count:
         return costs, JobTable(names=names, **own)
-    rest: dict[str, Any] = {name: values[len(group) :] for name, values in found.items()}
+    rest: dict[str, Any] = {name: values[count:] for name, values in found.items()}
     return costs, JobTable(names=names, **own, smaller=JobTable(names=names, **rest), halves=halves)
 
 

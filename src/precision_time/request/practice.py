@@ -629,7 +629,6 @@ def _bound(weights: Sequence[float], most: int) -> float:
     return ranked[-1]
 
 
-@memo(64)
 def usual_rows(family: str, method: str, stack: str | None) -> Mapping[str, Any]:
     """The longest row and whether samples share it, as most do for a method; whatever the device.
 
@@ -670,7 +669,6 @@ def lengths_of_dataset(dataset: str) -> Mapping[str, Any]:
     return {**_lengths_table()[name], "name": name} if name else {}
 
 
-@memo(256)
 def _known_lengths(dataset: str) -> str:
     """The name in lengths.toml of a data set in any usual spelling; empty where it is not there."""
     known, named = dataset_table().get(spelling := normalize(dataset)), _length_names()

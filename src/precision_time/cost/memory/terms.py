@@ -11,15 +11,15 @@ ZeRO-Offload, ATC 2021.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 from typing import Any
 
 import numpy as np
 
-from ...arrays import Floats, Indices, Number, Same, flag_of, least, most, where
-from ...cache import memo
+from ...arrays import Floats, Indices, Number, flag_of, least, most, where
 from ...hardware.device import Cluster
 from ...parallel.layout import Layout
 from ...precision.policy import DType, PrecisionPolicy
@@ -120,36 +120,45 @@ def memory_of(group: Jobs) -> dict[str, Number]:
     is the fullest.
     Accuracy: data/memory_accuracy.py.
     """
-    if len(group) > 1:
-        return _memory_of(group)
-    return dict(_memory_of_one(_One(group)))  # one answer asks several times
-
-
-class _One:
-    """A group of one job as a key, equal to others with the same model, cluster, types, layout and batch."""
-
-    __slots__ = ("group", "key")
-
-    def __init__(self, group: Jobs) -> None:
-        what = (Same(group.workload), Same(group.cluster), group.precision, group.layout, group.stack)
-        batch = (float(group.micro_batch_size[0]), float(group.num_microbatches[0]))
-        self.group, self.key = group, (*what, *batch)
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _One) and other.key == self.key
-
-
-@memo(2048)
-def _memory_of_one(one: _One) -> dict[str, Number]:
-    return _memory_of(one.group)
-
-
-def _memory_of(group: Jobs) -> dict[str, Number]:
     stages = _of_stages(group, (group.layout,))
     return with_method_memory(_fullest(stages), group)
+
+
+def memory_of_each(groups: Sequence[Jobs]) -> list[dict[str, Number]]:
+    """`memory_of` of several groups: by arrays over those that differ in their layout and batch alone."""
+    alike: dict[Hashable, list[int]] = defaultdict(list)
+    for place, group in enumerate(groups):
+        alike[_but_layout(group)].append(place)
+    found: list[dict[str, Number]] = [{}] * len(groups)
+    for places in alike.values():
+        some = [groups[place] for place in places]
+        if len(some) == 1 or some[0].workload.method is not None:
+            parts = [memory_of(group) for group in some]
+        else:
+            parts = _memory_under_layouts(some)
+        for place, part in zip(places, parts, strict=True):
+            found[place] = part
+    return found
+
+
+def _but_layout(group: Jobs) -> Hashable:
+    workload = group.workload
+    what = (id(workload.graph), id(workload.largest), workload.method, workload.optimizer, id(group.cluster))
+    return (*what, group.precision, group.stack, group.layout.recompute_modules)
+
+
+def _memory_under_layouts(groups: Sequence[Jobs]) -> list[dict[str, Number]]:
+    counts = [len(group) for group in groups]
+    every = Jobs.at(
+        groups[0].shared[0],
+        np.concatenate([group.micro_batch_size for group in groups]),
+        np.concatenate([group.num_microbatches for group in groups]),
+    )
+    stages = _of_stages(every, [group.layout for group in groups], np.arange(len(groups)).repeat(counts))
+    terms = {name: np.broadcast_to(value, len(every)) for name, value in _fullest(stages).items()}
+    ends = np.cumsum(counts).tolist()
+    rows = [slice(end - count, end) for end, count in zip(ends, counts, strict=True)]
+    return [{name: values[its] for name, values in terms.items()} for its in rows]
 
 
 def _fullest(stages: StageMemory) -> dict[str, Number]:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 
 import numpy as np
@@ -15,7 +16,7 @@ from ...cost.job import Job
 from ...cost.search import groups_under, kernels_key
 from ...cost.step import shared_and_bubble_s
 from ...executor import Executor, OneCopy, in_chunks
-from ...learn.table import JobTable, priced_group
+from ...learn.table import JobTable, priced_groups
 from ...parallel.layout import Layout
 from ...parallel.schedules.contract import StageTimes
 from ...parallel.schedules.registry import schedule_of
@@ -34,12 +35,9 @@ _kept = attrgetter(*(item.name for item in fields(Layout) if item.name not in _P
 
 def price_layouts(job: OneCopy[Job], layouts: Sequence[Layout]) -> JobTable:
     """Analytical times and features of some layouts of a job, in their order."""
-    tables: list[JobTable] = []
-    places: list[int] = []
-    for rows, group in groups_under(job.here(), layouts):
-        places += rows
-        tables.append(priced_group(group)[1])
-    return JobTable.together(tables).take(np.argsort(places))
+    rows, groups = zip(*groups_under(job.here(), layouts), strict=True)
+    tables = [table for _, table in priced_groups(groups)]
+    return JobTable.together(tables).take(np.argsort([*chain.from_iterable(rows)]))
 
 
 def priced_by(
@@ -89,6 +87,8 @@ class Bounds:
     """
 
     layouts: list[Layout]
+    kinds: list[Hashable]
+    """How each is cut and sharded: what corrections differ by most."""
     base_s: Floats
     """Analytical time of what the family shares, and of the bubble."""
     least: dict[Hashable, float] = field(default_factory=dict)
@@ -96,8 +96,7 @@ class Bounds:
 
     def of(self, rows: Indices) -> Floats:
         """Bounds of some of the layouts [s]."""
-        least = [self.least[_kind(self.layouts[row])] for row in rows]
-        bounds: Floats = self.base_s[rows] * np.array(least)
+        bounds: Floats = self.base_s[rows] * np.array([self.least[self.kinds[row]] for row in rows])
         return bounds
 
     def samples(self, count: int) -> Indices:
@@ -105,7 +104,7 @@ class Bounds:
         taken: dict[Hashable, int] = defaultdict(int)
         chosen: list[int] = []
         for row in np.argsort(self.base_s, kind="stable").tolist():
-            kind = _kind(self.layouts[row])
+            kind = self.kinds[row]
             taken[kind] += 1
             if taken[kind] <= count:
                 chosen.append(row)
@@ -115,7 +114,7 @@ class Bounds:
         """Take note of layouts that were priced since."""
         corrections = corrected_s / priced.analytical_s
         for row, correction in zip(rows, corrections.tolist(), strict=True):
-            kind = _kind(self.layouts[row])
+            kind = self.kinds[row]
             self.least[kind] = min(correction, self.least.get(kind, correction))
 
 
@@ -138,7 +137,7 @@ def bounds_of(job: OneCopy[Job], families: Sequence[Sequence[Layout]], over: Exe
         relative = bubble_s / own if own else 0.0
         layouts += members
         base_s += [shared_s + relative * _bubble_share(layout) for layout in members]
-    return Bounds(layouts=layouts, base_s=np.array(base_s))
+    return Bounds(layouts=layouts, kinds=[*map(_kind, layouts)], base_s=np.array(base_s))
 
 
 def _shared_and_bubble_s(job: OneCopy[Job], layouts: Sequence[Layout]) -> Floats:
@@ -150,7 +149,6 @@ def _shared_and_bubble_s(job: OneCopy[Job], layouts: Sequence[Layout]) -> Floats
 
 
 def _kind(layout: Layout) -> Hashable:
-    """How a layout is cut and sharded: what corrections differ by most."""
     return (layout.zero_stage, layout.schedule, layout.tp > 1, layout.pp > 1, layout.recompute)
 
 

@@ -21,7 +21,7 @@ from ...executor import Executor, OneCopy, in_chunks
 from ...learn.artifact import TrainedPredictor, shipped_predictor
 from ...learn.table import JobTable
 from ...parallel.layout import EQUAL_WITHIN, Layout, Offload, Recompute, simplicity
-from ...parallel.shape import model_shape
+from ...parallel.shape import ModelShape, model_shape
 from ...parallel.space import Fixed, Frame, Refusals
 from ...parallel.validation import layout_warnings
 from ...precision.policy import PrecisionPolicy
@@ -296,31 +296,36 @@ def _ranked(
     First comes the simplest of those that are as fast as the fastest: of layouts that no measurement could
     tell apart, nobody sets up the one with more parts.
     """
-    plain, predictor = pricing.job.value, pricing.predictor
-    fastest = pricing.fastest()
-    equal_s = _EQUAL * min(fastest.values(), default=0.0)
+    plain, fastest = pricing.job.value, pricing.fastest()
+    if not fastest:
+        return ()
+    equal_s = _EQUAL * min(fastest.values())
     equal = [index for index, shown_s in fastest.items() if shown_s <= equal_s]
-    simplest = min((pricing.layouts[index] for index in equal), key=simplicity, default=None)
+    simplest = min((pricing.layouts[index] for index in equal), key=simplicity)
     best = [pricing.layouts[index] for index in [*fastest][:top]]
-    if simplest is not None and simplest not in best:
+    if simplest not in best:
         best[-1] = simplest
     shape = model_shape(plain.workload.graph)
-    answers: list[RankedLayout] = []
-    for layout in best:
-        job = under(plain, layout)
-        found = Diagnostics([*job.diagnostics])
-        found.warn("layout", *layout_warnings(layout, shape))
-        if layout.offload is not Offload.NONE:
-            on_host = format_bytes(host_bytes(plain, layout))
-            found.warn("host-memory", f"Hosts must have {on_host} of memory per device for the offload.")
-        jobs = Jobs.of([replace(job, diagnostics=tuple(found.items))])
-        asked = () if request is None else (at_layout(request, job),)
-        prediction = prediction_of(answer(jobs, predictor, coverage=coverage, requests=asked), 0)
-        answers.append(RankedLayout(layout=layout, prediction=prediction))
+    jobs = [_remarked(under(plain, layout), plain, shape) for layout in best]
+    requests = [] if request is None else [at_layout(request, job) for job in jobs]
+    table = answer(Jobs.of(jobs), pricing.predictor, coverage=coverage, requests=requests)
+    answers = [
+        RankedLayout(layout=layout, prediction=prediction_of(table, row)) for row, layout in enumerate(best)
+    ]
     answers.sort(key=lambda each: each.step_time_s)
     return tuple(sorted(answers, key=lambda each: _behind(each, answers[0], simplest)))
 
 
-def _behind(each: RankedLayout, fastest: RankedLayout, simplest: Layout | None) -> bool:
+def _remarked(job: Job, plain: Job, shape: ModelShape) -> Job:
+    """A job with what is to be known of its layout."""
+    found = Diagnostics([*job.diagnostics])
+    found.warn("layout", *layout_warnings(job.layout, shape))
+    if job.layout.offload is not Offload.NONE:
+        on_host = format_bytes(host_bytes(plain, job.layout))
+        found.warn("host-memory", f"Hosts must have {on_host} of memory per device for the offload.")
+    return replace(job, diagnostics=tuple(found.items))
+
+
+def _behind(each: RankedLayout, fastest: RankedLayout, simplest: Layout) -> bool:
     """Whether a layout comes after the simplest of the fastest."""
     return each.layout != simplest or each.step_time_s > _EQUAL * fastest.step_time_s
