@@ -165,7 +165,7 @@ def _reference(workload: Workload, request: RequestFields, load: Load) -> OpGrap
 
 
 def _generation(workload: Workload, request: RequestFields, load: Load) -> Generation:
-    graph, layout = workload.graph, request.layout
+    graph = workload.graph
     length, tokens = (
         graph.seq_len or 0,
         request.generate_tokens or min(DEFAULT_TOKENS, (graph.seq_len or 2) // 2),
@@ -180,9 +180,9 @@ def _generation(workload: Workload, request: RequestFields, load: Load) -> Gener
             f"generate_tokens={tokens} leaves no prompt in seq_len={length}. The rule: a sequence is its "
             "prompt and its answer. To fix: a larger seq_len, or fewer tokens."
         )
-    if layout.pp > 1 or layout.cp > 1:
+    if request.pp > 1 or request.cp > 1:
         raise ConfigError(
-            f"method={request.method} with pp={layout.pp} and cp={layout.cp} cannot be priced. The rule: "
+            f"method={request.method} with pp={request.pp} and cp={request.cp} cannot be priced. The rule: "
             "answers are generated with tensor and data parallelism. To fix: pp=1 and cp=1."
         )
     prompt = load(seq_len=length - tokens).graph

@@ -18,7 +18,7 @@ from ...arrays import Floats
 from ...cost import terms as step_terms
 from ...predict.prediction import Prediction
 from ...records import dataclass
-from ...request.layout import option_words, said_options
+from ...request.layout import needed_fields, option_words
 from ...request.request import Request
 from ..layouts.api import SEARCHED_FIELDS, find_layouts
 from .choose import Judged
@@ -130,7 +130,7 @@ def _searched(rows: Rows, row: int, found: Judged) -> Rows:
     if best.step_time_s >= float(rows.table["step_time_s"][row]):
         return rows
     job = ranked.jobs[0]
-    said = said_options(job.layout, job.workload)
+    said = needed_fields(job.layout, job.workload)
     said.pop("batch_size")
     return _with(rows, row, best, option_words(said))
 

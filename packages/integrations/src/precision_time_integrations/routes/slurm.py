@@ -12,7 +12,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from precision_time.errors import ConfigError, shown
-from precision_time.request.fields import Option
+from precision_time.fields import Option
 from precision_time.request.validation import Fields
 from precision_time_server.routing import (
     PROBLEMS,
