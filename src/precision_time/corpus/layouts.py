@@ -385,7 +385,5 @@ def _stage_layers(parallelism: Mapping[str, Any], pp: int) -> tuple[int, ...]:
 
 def _engine(row: Row, dp: int) -> DataParallelEngine:
     rule = first_match("engine", row)
-    if dp == 1 or rule is None:
-        return "ddp"
-    engine: DataParallelEngine = rule["engine"]
+    engine: DataParallelEngine = "ddp" if dp == 1 or rule is None else rule["engine"]
     return engine

@@ -342,8 +342,7 @@ def _best_layout(request: Request, job: Job) -> Iterator[Change]:
     if all(item.code != LAYOUT_CHOSEN for item in chosen.diagnostics):
         return
     said = needed_fields(chosen.layout, chosen.workload)
-    given_layout = [name for name in Request.model_fields if name in request.given_layout]
-    usual = {name: Request.model_fields[name].default for name in given_layout}
+    usual = {name: Request.model_fields[name].default for name in request.given() if name in LAYOUT_OPTIONS}
     back = {name: usual[name] for name in usual if name not in said and usual[name] is not None}
     yield {**{name: value for name, value in back.items() if value != getattr(request, name)}, **said}
 
