@@ -29,7 +29,7 @@ from precision_time.learn.priced import predict_step_times
 from precision_time.predict.api import predict
 from precision_time.request.files import read_requests
 from precision_time.request.request import Request
-from precision_time.request.schema import request_fields
+from precision_time.request.schema import RequestFields
 
 TOLERANCE = 1e-9
 _AT_ONCE = 512
@@ -40,7 +40,7 @@ def request_arguments(request: Request) -> list[str]:
     """The words that ask a request on the command line: the way back from `requests_of`."""
     words = [str(request.model)]
     for name, value in request.given().items():
-        info = dict(request_fields())[name]
+        info = RequestFields.model_fields[name]
         option = info.option
         if option is None or name == "model":
             continue

@@ -206,11 +206,11 @@ def list_block(name: str) -> str:
 
 def _request_table() -> str:
     """The fields of a request with their options, meaning and defaults."""
-    from precision_time.request.schema import request_fields
+    from precision_time.request.schema import RequestFields
     from precision_time.request.validation import REQUIRED
 
     lines = ["| field | option | meaning | default |", "|---|---|---|---|"]
-    for name, info in request_fields():
+    for name, info in RequestFields.model_fields.items():
         if (option := info.option) is None:
             continue
         value = info.default

@@ -14,7 +14,7 @@ import precision_time
 from precision_time.errors import ConfigError
 from precision_time.request.files import read_requests
 from precision_time.request.request import Request
-from precision_time.request.schema import ALIASES, MOVED, request_fields
+from precision_time.request.schema import ALIASES, MOVED, RequestFields
 
 JOB = {"model": "mixtral-8x7b", "device": "H100-SXM5-80GB", "gpus": 64, "tp": 2, "batch_size": 1}
 OLD: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -47,7 +47,7 @@ def said(old: str, new: str) -> list[str]:
 
 def test_every_moved_name_is_asked_here_and_leads_to_a_field() -> None:
     assert OLD.keys() == MOVED.keys()
-    fields = dict(request_fields())
+    fields = RequestFields.model_fields
     assert {*MOVED.values(), *ALIASES.values()} <= fields.keys()
     assert not (MOVED.keys() | ALIASES.keys()) & fields.keys()
 
@@ -135,5 +135,5 @@ def test_two_names_of_one_field_with_two_values_are_refused(first: str, second: 
 
 def test_another_value_by_another_name_takes_the_place() -> None:
     request = Request(model="gpt2", num_microbatches=2)
-    assert request.with_(gradient_accumulation_steps=4).layout.num_microbatches == 4
-    assert request.with_(grad_accum=4).layout.num_microbatches == 4
+    assert request.with_(gradient_accumulation_steps=4).num_microbatches == 4
+    assert request.with_(grad_accum=4).num_microbatches == 4

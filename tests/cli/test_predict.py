@@ -243,8 +243,8 @@ def test_options_take_several_values_and_every_combination_is_a_job(
     assert len(asked) == 2 * 3 * 3 * 2 * 2
     assert {request.gpus for request in asked} == {8, 16, 32}
     assert {request.batch_size for request in asked} == {16.0, 32.0, 48.0}
-    assert {request.layout.stage_layers for request in asked} == {"7,8"}
-    assert (asked[0].model, asked[0].precision, asked[1].layout.zero_stage) == ("resnet50", "tf32", 3)
+    assert {request.stage_layers for request in asked} == {"7,8"}
+    assert (asked[0].model, asked[0].precision, asked[1].zero_stage) == ("resnet50", "tf32", 3)
 
 
 @pytest.mark.parametrize(

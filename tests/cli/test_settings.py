@@ -11,11 +11,11 @@ import pytest
 from precision_time.cli.main import every_command, load_command
 from precision_time.cli.request_options import SHOWN, requests_in_words
 from precision_time.cli.settings import as_settings, settings_of
+from precision_time.fields import plain_type
 from precision_time.planning.run.schema import RunOptions
-from precision_time.request.fields import plain_type
-from precision_time.request.schema import request_fields
+from precision_time.request.schema import RequestFields
 
-FIELDS = {name: info for name, info in request_fields() if info.option and name != "model"}
+FIELDS = {name: info for name, info in RequestFields.model_fields.items() if info.option and name != "model"}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from precision_time.cost.stacks import known_stacks
 from precision_time.hardware.device_table import known_devices
 from precision_time.precision.catalog import known_precisions
-from precision_time.request.schema import request_fields
+from precision_time.request.schema import RequestFields
 from precision_time.workload.resolve import model_names
 
 Fields = dict[str, Any]
@@ -160,7 +160,7 @@ def _plausible(name: str, annotation: Any) -> st.SearchStrategy[Any]:
 
 OPTIONS = {
     name: _plausible(name, info.annotation)
-    for name, info in request_fields()
+    for name, info in RequestFields.model_fields.items()
     if name not in ("model", "example_inputs", "cluster", "trust")
 }
 models = st.one_of(st.sampled_from(MODELS), st.sampled_from(MODELS), st.sampled_from(model_names()))

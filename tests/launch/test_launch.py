@@ -130,8 +130,8 @@ def same_or_noted(fields: dict[str, Any], launcher: str) -> int:
     except LayoutError:
         return 0
     layers = model_shape(job.workload.graph).num_layers or 0
-    options = layout_of_config(launcher, config.text, num_layers=layers, gpus=_GPUS)
-    layout = layout_of(options, job.workload, _GPUS, Diagnostics())
+    read = layout_of_config(launcher, config.text, num_layers=layers, gpus=_GPUS)
+    layout = layout_of(Request.of({"model": "gpt2", **read}), job.workload, _GPUS, Diagnostics())
     again = facts_of(replace(job, layout=replace(layout, micro_batch_size=job.layout.micro_batch_size)))
     table, meant = launcher_of(launcher), facts_of(job)
     meant = table.with_choices(meant)

@@ -127,7 +127,7 @@ def test_lists_in_a_job_file_ask_for_every_combination(tmp_path: Path) -> None:
     )
     requests = read_requests(path)
     assert [request.model for request in requests] == ["resnet50"] * 12 + ["vgg16"] * 4
-    assert {request.layout.rank_order for request in requests} == {"tp,cp,dp,pp"}
+    assert {request.rank_order for request in requests} == {"tp,cp,dp,pp"}
     assert len({json.dumps(request.to_dict()) for request in requests}) == 16
 
 

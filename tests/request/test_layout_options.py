@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from precision_time.diagnostics import Diagnostics
 from precision_time.errors import ConfigError, LayoutError, PrecisionTimeError
 from precision_time.parallel.layout import CpCommType, Layout, Offload, PipelineSchedule, Recompute
-from precision_time.request.layout import layout_of, options_of
-from precision_time.request.schema import LayoutOptions
+from precision_time.request.layout import fields_of, layout_of
+from precision_time.request.schema import RequestFields
 from precision_time.workload.resolve import load_workload
 from precision_time.workload.workload import Workload
 
@@ -48,7 +48,7 @@ def llama() -> Workload:
 
 
 def layout(options: dict[str, Any]) -> Layout:
-    return layout_of(LayoutOptions(**options), llama(), 64, Diagnostics())
+    return layout_of(RequestFields.of({"model": "llama3-8b", **options}), llama(), 64, Diagnostics())
 
 
 @settings(max_examples=100)
@@ -58,15 +58,15 @@ def test_a_layout_is_the_layout_of_its_options(options: dict[str, Any]) -> None:
         made = layout(options)
     except (ConfigError, LayoutError):
         assume(False)
-    again = options_of(made)
+    again = fields_of(made)
     assert layout({**again, "uneven": True}) == made
-    assert options_of(layout({**again, "uneven": True})) == again
+    assert fields_of(layout({**again, "uneven": True})) == again
 
 
 def test_stages_of_unlike_layers_survive() -> None:
     made = layout({"pp": 4, "stage_layers": "7,9,8x2"})
     assert made.stage_layers == (7, 9, 8, 8)
-    assert layout(options_of(made)) == made
+    assert layout(fields_of(made)) == made
 
 
 def test_no_options_are_plain_data_parallelism() -> None:

@@ -22,7 +22,7 @@ from precision_time.request.practice import (
 )
 from precision_time.request.request import Request
 from precision_time.request.resolve import cluster_of, workload_of
-from precision_time.request.schema import LayoutOptions, RequestFields
+from precision_time.request.schema import RequestFields
 from precision_time.request.votes import CLASSES, STACK, shipped_votes
 from precision_time.workload.families.tables import dataset_table, normalize
 
@@ -188,7 +188,7 @@ def test_a_global_batch_is_cut_up_without_a_rest() -> None:
 
 
 def test_data_name_fields_stacks_and_sources() -> None:
-    fields = RequestFields.model_fields.keys() | LayoutOptions.model_fields.keys()
+    fields = RequestFields.model_fields.keys()
     points = _file("stacks")["points"]
     assert {name for names in points.values() for name in names} <= fields
     cast = shipped_votes()

@@ -19,7 +19,7 @@ from precision_time.corpus.measurement import Measurement
 from precision_time.errors import ConfigError
 from precision_time.request.files import read_requests
 from precision_time.request.request import Request
-from precision_time.request.schema import GLOBAL_BATCHES, RUN_LENGTHS, request_fields
+from precision_time.request.schema import GLOBAL_BATCHES, LAYOUT_OPTIONS, RUN_LENGTHS, RequestFields
 
 SUFFIXES = (".yaml", ".toml", ".json", ".jsonl", ".csv")
 WORDS = st.text("abcXYZ019éß .:_/+-=,'\"#", min_size=1, max_size=12).filter(
@@ -82,7 +82,7 @@ def values_of(annotation: Any, metadata: Sequence[Any]) -> st.SearchStrategy[Any
 
 FIELDS = {
     name: SPECIAL[name] if name in SPECIAL else values_of(info.annotation, info.marks)
-    for name, info in request_fields()
+    for name, info in RequestFields.model_fields.items()
     if name not in ("example_inputs", "cluster")
 }
 JOBS = st.fixed_dictionaries(
@@ -102,7 +102,7 @@ def test_a_request_is_the_fields_that_it_was_made_of(fields: dict[str, Any]) -> 
     asked = Request.of(fields)
     assert asked.given().keys() == fields.keys()
     assert Request.of(asked.given()) == asked == asked.with_()
-    nested = {name: fields[name] for name in fields if name in type(asked.layout).model_fields}
+    nested = {name: fields[name] for name in fields if name in LAYOUT_OPTIONS}
     outer = {name: value for name, value in fields.items() if name not in nested}
     assert Request.of({**outer, "layout": nested}) == asked
 

@@ -43,14 +43,14 @@ def test_what_is_said_holds_before_what_a_name_implies() -> None:
     request = Request.of(
         {"model": "gpt2", "device": "8xA100", "stack": "verl", "zero_stage": 1, "software": 2024.0}
     )
-    assert (request.layout.zero_stage, request.software, request.layout.recompute) == (1, 2024.0, "full")
+    assert (request.zero_stage, request.software, request.recompute) == (1, 2024.0, "full")
     nested = Request.of({"model": "gpt2", "stack": "trl", "layout": {"recompute": "none"}})
-    assert nested.layout.recompute == "none"
+    assert nested.recompute == "none"
 
 
 def test_one_device_is_not_sharded() -> None:
-    assert Request.of({"model": "gpt2", "device": "A100", "stack": "deepspeed"}).layout.zero_stage is None
-    assert Request.of({"model": "gpt2", "device": "8xA100", "stack": "deepspeed"}).layout.zero_stage == 2
+    assert Request.of({"model": "gpt2", "device": "A100", "stack": "deepspeed"}).zero_stage is None
+    assert Request.of({"model": "gpt2", "device": "8xA100", "stack": "deepspeed"}).zero_stage == 2
 
 
 def test_a_request_with_a_name_says_itself_again() -> None:

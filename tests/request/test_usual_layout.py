@@ -12,7 +12,7 @@ from precision_time.cost.job import Job, Jobs
 from precision_time.cost.memory import memory_of, total_bytes
 from precision_time.errors import LayoutError
 from precision_time.request.request import Request
-from precision_time.request.schema import LayoutOptions
+from precision_time.request.schema import LAYOUT_OPTIONS
 
 LARGE: dict[str, dict[str, Any]] = {
     "more samples than fit": {"model": "llama2-70b", "gpus": 64, "global_batch_size": 512, "seq_len": 4096},
@@ -110,7 +110,7 @@ NOT_SAID = [
     for run in famous_runs()
     if run.kind in ("llm-large", "llm-moe") and run.steps
     for words in run.typed
-    if not any(f"--{name.replace('_', '-')} " in f"{words} " for name in LayoutOptions.model_fields)
+    if not any(f"--{name.replace('_', '-')} " in f"{words} " for name in LAYOUT_OPTIONS)
 ]
 
 

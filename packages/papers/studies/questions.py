@@ -44,7 +44,7 @@ from precision_time.learn.training import HELD_OUT, row_weights
 from precision_time.predict.scenarios import Scenario, Widening, leaves_layout_open, mixture, scenarios_of
 from precision_time.render.table import columns_of, markdown_lines
 from precision_time.request.request import Request
-from precision_time.request.schema import LayoutOptions
+from precision_time.request.schema import LAYOUT_OPTIONS
 from precision_time.request.votes import Votes
 from precision_time_papers.evaluation.report import sample_families
 from repository import write_page
@@ -73,7 +73,7 @@ MODEL = (
     "optimizer",
 )
 SOFTWARE = ("framework", "software")
-LAYOUT = (*LayoutOptions.model_fields, "batch_size", "intra_node", "inter_node", "node_type")
+LAYOUT = (*LAYOUT_OPTIONS, "batch_size", "intra_node", "inter_node", "node_type")
 LEVELS: Mapping[str, str] = {
     "bare": "model, sizes, device, count, nodes, precision, batch, length",
     "software": "and framework with its version or year",

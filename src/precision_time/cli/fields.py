@@ -49,13 +49,13 @@ def fields(
 
 def field_entries() -> Iterator[dict[str, Any]]:
     """Every field that the command line takes, in words."""
+    from ..fields import choices_of, plain_type
     from ..planning.run.schema import RunOptions
-    from ..request.fields import choices_of, plain_type
-    from ..request.schema import request_fields
+    from ..request.schema import RequestFields
     from .request_options import SHOWN, SHOWN_TYPES, shown_default
 
-    for part, named in (("job", request_fields()), ("run", RunOptions.model_fields.items())):
-        for name, info in named:
+    for part, named in (("job", RequestFields.model_fields), ("run", RunOptions.model_fields)):
+        for name, info in named.items():
             option = info.option
             if option is None or name == "model":
                 continue

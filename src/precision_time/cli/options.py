@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import ConfigError
+from ..fields import Option
 from ..launch import LAUNCHERS
-from ..request.fields import Option
 
 PREFIX = "--"
 SETTINGS = "settings"

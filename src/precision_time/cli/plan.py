@@ -219,12 +219,12 @@ def _numbers(given: Any) -> list[int] | None:
     """
     if given is None:
         return None
-    from ..request.schema import request_fields
+    from ..request.schema import RequestFields
     from ..request.sweep import values_of
 
     if isinstance(given, int):
         return [given]
-    values = values_of("gpus", dict(request_fields())["gpus"], given)
+    values = values_of("gpus", RequestFields.model_fields["gpus"], given)
     try:
         return [int(value) for value in values]
     except (TypeError, ValueError):

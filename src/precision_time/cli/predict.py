@@ -11,7 +11,7 @@ import typer
 from ..client.remote import Server, chosen
 from ..errors import ConfigError
 from ..request.files import is_request_file, read_jobs
-from ..request.schema import MOVED, request_fields
+from ..request.schema import MOVED, RequestFields
 from ..request.sweep import PHASES, RUN
 from .options import (
     NOTHING_FITS,
@@ -122,7 +122,7 @@ def predict(
     """
     if (model is None) == (jobs is None):
         raise ConfigError("predict takes a MODEL or --jobs FILE. To fix: precision-time predict resnet50.")
-    of_step = {*dict(request_fields()), *MOVED}
+    of_step = {*RequestFields.model_fields, *MOVED}
     stated = {name: value for name, value in fields.items() if name not in of_step and value is not None}
     fields = {name: value for name, value in fields.items() if name in of_step}
     if whole_run or stated or _holds_a_run(model):
@@ -141,10 +141,10 @@ def predict(
             },
         )
         return
+    from ..fields import pairs_of
     from ..predict.compare import answer_all
     from ..predict.table import blocks_of, columns_of, rows_of, sorted_rows
     from ..render.table import write_columns
-    from ..request.fields import pairs_of
 
     files = by_ending(out, table=(".csv", ".jsonl"), plot=(".svg", ".png"))
     _check_files(files["plot"], memory_timeline)

@@ -14,12 +14,12 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import ConfigError, PrecisionTimeError
+from ..fields import Option, choices_of, plain_type
 from ..predict.prediction import Skipped
 from ..predict.predictions import plain_fields
-from ..request.fields import Option, choices_of, plain_type
 from ..request.files import is_request_file, read_jobs
 from ..request.request import Request
-from ..request.schema import ALIASES, RequestFields, over, request_fields, sections_of_fields
+from ..request.schema import ALIASES, RequestFields, over, sections_of_fields
 from ..request.sweep import combinations_of
 from ..request.validation import Field
 from ..workload.resolve import check_named_in_data
@@ -32,17 +32,7 @@ SHOWN = frozenset(
     {
         *("device", "gpus", "nodes", "precision", "batch_size", "global_batch_size", "seq_len", "image_size"),
         *("sizes", "dataset", "samples", "epochs", "steps", "tokens", "adapter", "optimizer", "stack"),
-        *(
-            "compiler",
-            "channels_last",
-            "tp",
-            "pp",
-            "cp",
-            "ep",
-            "zero_stage",
-            "num_microbatches",
-            "recompute",
-        ),
+        *("compiler", "channels_last", "tp", "pp", "cp", "ep", "zero_stage", "num_microbatches", "recompute"),
         *("custom", "calibration"),
     }
 )
@@ -81,7 +71,9 @@ def request_options(
 
         def fields() -> dict[str, Field]:
             """Every field that the command takes."""
-            found = {name: info for name, info in request_fields() if not kept or name in kept}
+            found = {
+                name: info for name, info in RequestFields.model_fields.items() if not kept or name in kept
+            }
             found |= {} if also is None else also()
             return {name: info for name, info in found.items() if name not in names and info.option}
 
@@ -111,9 +103,10 @@ def request_options(
             return _sign(called, with_options(fields()))
 
         usual = {
-            name: info for name, info in request_fields() if name in as_options and name not in names
-            and (not kept or name in kept)
-        }  # fmt: skip
+            name: info
+            for name, info in RequestFields.model_fields.items()
+            if name in as_options and name not in names and (not kept or name in kept)
+        }
         asked.fields = fields  # type: ignore[attr-defined]
         asked.with_every_option = with_every_option  # type: ignore[attr-defined]
         further = [] if kept and kept <= as_options else [_set_option()]
@@ -141,7 +134,11 @@ def _set_option() -> inspect.Parameter:
 
 
 def _complete_field(prefix: str) -> list[str]:
-    return [f"{name}=" for name, info in request_fields() if info.option and name.startswith(prefix)]
+    return [
+        f"{name}="
+        for name, info in RequestFields.model_fields.items()
+        if info.option and name.startswith(prefix)
+    ]
 
 
 def requests_of(model: str, fields: Mapping[str, Any]) -> list[Request]:
@@ -230,7 +227,7 @@ def requests_in_words(words: Iterable[str]) -> list[Request]:
     command = load_command("predict")
     fields = command.make_context("predict", [*words]).params
     fields |= settings_of(fields.pop(SETTINGS) or (), command.callback.fields, fields)
-    names = dict(request_fields()).keys() - {"model"}
+    names = RequestFields.model_fields.keys() - {"model"}
     named = {name: value for name, value in fields.items() if RequestFields.own_name(name) in names}
     return requests_of(fields["model"], named)
 

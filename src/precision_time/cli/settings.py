@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import ConfigError, nearest_names
-from ..request.fields import plain_type
+from ..fields import plain_type
 from ..request.schema import MOVED, RequestFields
 from ..request.validation import Field
 from .options import PREFIX, flags_of
@@ -22,8 +22,8 @@ def as_settings(
 ) -> list[str]:
     """The words of a command line, with fields that are no options said by --set, by the names of today.
 
-    >>> from precision_time.request.schema import request_fields
-    >>> as_settings(["bert-large", "--lora-rank", "8"], dict(request_fields()), {})
+    >>> from precision_time.request.schema import RequestFields
+    >>> as_settings(["bert-large", "--lora-rank", "8"], RequestFields.model_fields, {})
     ['bert-large', '--set', 'lora_rank=8']
 
     Args:

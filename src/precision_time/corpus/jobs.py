@@ -16,7 +16,7 @@ from ..hardware.catalog import find_node_type, get_cluster, get_device, parse_ne
 from ..hardware.links import fabric_name
 from ..precision.catalog import known_precisions, known_variants
 from ..request.applies import length_applies
-from ..request.layout import options_of
+from ..request.layout import fields_of
 from ..request.request import Request
 from ..request.resolve import cluster_of, precision_of, workload_of
 from ..workload.graph import OpGraph
@@ -96,7 +96,7 @@ def request_of(
             "attention": stack.attention or None,
             "scope": measurement.scope,
             # The run happened, so its framework could split the model that way.
-            "layout": {**options_of(layout), "uneven": True},
+            **fields_of(layout), "uneven": True,
         }
     )  # fmt: skip
     return _without_lengths_of_the_run(request)

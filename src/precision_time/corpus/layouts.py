@@ -11,7 +11,7 @@ from typing import Any
 from ..cost.stacks import StackProfile
 from ..errors import ConfigError
 from ..hardware.catalog import get_device
-from ..parallel.layout import CpCommType, Layout, Offload, PipelineSchedule, Recompute
+from ..parallel.layout import CpCommType, DataParallelEngine, Layout, Offload, PipelineSchedule, Recompute
 from ..records import dataclass
 from .rules import first_match
 from .schema import Row
@@ -395,8 +395,7 @@ def _stage_layers(parallelism: Mapping[str, Any], pp: int) -> tuple[int, ...]:
     return tuple(stated) if isinstance(stated, list) and len(stated) == pp else ()
 
 
-def _engine(row: Row, dp: int) -> str:
+def _engine(row: Row, dp: int) -> DataParallelEngine:
     rule = first_match("engine", row)
-    if dp == 1 or rule is None:
-        return "ddp"
-    return str(rule["engine"])
+    engine: DataParallelEngine = "ddp" if dp == 1 or rule is None else rule["engine"]
+    return engine

@@ -28,7 +28,7 @@ from ..hardware.device_table import catalog_name
 from ..io import open_input, open_input_text, read_input, write_atomically
 from ..records import dataclass
 from ..request.request import Request
-from ..request.schema import ALIASES, ANCHOR_TIMES, MOVED, LayoutOptions, RequestFields
+from ..request.schema import ALIASES, ANCHOR_TIMES, MOVED, RequestFields
 from ..workload.graph import OpGraph, graph_from_json, graph_to_json
 from ..workload.resolve import check_named_in_data
 from .importer import measurement_of
@@ -41,8 +41,8 @@ MODELS, STEPS = ".models.json", ".steps.csv"
 _SQLITE = b"SQLite format 3\x00"
 _APPLICATION, _MEASUREMENTS = slice(68, 72), b"PTME"
 """Where SQLite keeps the application of a file (fileformat2, 1.3), and that of a measurement store."""
-STEP_FIELDS = {*RequestFields.model_fields, *LayoutOptions.model_fields, *ALIASES, *MOVED} - {
-    "layout", "cluster", "anchors", "calibration", "custom", "example_inputs", "coverage", "trust",
+STEP_FIELDS = {*RequestFields.model_fields, *ALIASES, *MOVED} - {
+    "cluster", "anchors", "calibration", "custom", "example_inputs", "coverage", "trust",
     "predictor",
 }  # fmt: skip
 """Fields of a request that a table of measured steps may state, under all of their names."""

@@ -9,10 +9,9 @@ from typing import Any
 from ..cost.job import Job
 from ..errors import ConfigError, LayoutError, PrecisionTimeError, UnknownNameError
 from ..records import dataclass
-from ..request.layout import option_words, said_options
-from ..request.schema import LayoutOptions
+from ..request.layout import needed_fields, option_words
 from . import LAUNCHERS, formats
-from .facts import PLAIN, Facts, facts_of, options_of_facts
+from .facts import PLAIN, Facts, facts_of, fields_of_facts
 from .table import Launcher, holds, launcher_of
 
 
@@ -81,7 +80,7 @@ def launch_config_of(job: Job, launcher: str, *, sizes: Any = None, said: Sequen
             f"priced on the stack {job.stack.profile}: --stack {table.stacks[0]} has the times and "
             f"the memory of {table.title}.",
         )
-    words = option_words(said_options(job.layout, job.workload))
+    words = option_words(needed_fields(job.layout, job.workload))
     head = (
         f"{table.title} {table.version} ({table.source})",
         f"{facts['model']} on {facts['devices']} x {job.cluster.device.name}, {facts['precision']}: {words}",
@@ -103,8 +102,8 @@ def launch_config_of(job: Job, launcher: str, *, sizes: Any = None, said: Sequen
 
 def layout_of_config(
     launcher: str, text: str, *, num_layers: int = 0, gpus: int | None = None
-) -> LayoutOptions:
-    """The layout options that a launcher's file says: the way back from `launch_config_of`.
+) -> dict[str, Any]:
+    """The layout fields of a request that a launcher's file says: the way back from `launch_config_of`.
 
     Args:
         launcher: One of `LAUNCHERS`.
@@ -118,7 +117,7 @@ def layout_of_config(
     """
     facts = facts_of_config(launcher, text)
     try:
-        return options_of_facts(facts, num_layers, gpus)
+        return fields_of_facts(facts, num_layers, gpus)
     except PrecisionTimeError:
         raise
     except (TypeError, ValueError, ZeroDivisionError) as error:

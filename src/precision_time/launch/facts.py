@@ -14,41 +14,29 @@ from typing import Any
 from ..cost.job import Job
 from ..errors import LayoutError
 from ..hardware.nodes import get_node_type
-from ..parallel.axis_rules import stage_layers_in_words
-from ..parallel.layout import AXES, Layout, Recompute
+from ..parallel.layout import Layout, Recompute
 from ..parallel.shape import model_shape
-from ..request.layout import parse_rank_order, parse_stage_layers
-from ..request.schema import LayoutOptions
+from ..request.schema import LAYOUT, LAYOUT_OPTIONS
 
 Facts = Mapping[str, Any]
 
 _ROUNDING = 1e-6
 PARTIAL = "partial"
 """Full recomputation of some layers."""
+_SAID = LAYOUT.keys() & LAYOUT_OPTIONS - {"recompute_modules"}
+"""Fields of a layout that are facts; what selective recomputation covers is the launcher's own choice."""
+
+
+def _fields(layout: Layout) -> dict[str, Any]:
+    """Fields of a layout in plain words and numbers."""
+    held = {name: LAYOUT[name].held(getattr(layout, name)) for name in LAYOUT if name in _SAID}
+    return {name: getattr(value, "value", value) for name, value in held.items()}
+
+
 PLAIN: Facts = {
-    "tp": 1,
-    "pp": 1,
-    "cp": 1,
-    "ep": 1,
+    **_fields(Layout()),
     "etp": 0,
-    "expert_capacity_factor": 0.0,
-    "expert_nodes": 0,
-    "expert_overlap": False,
-    "rank_order": "-".join(AXES),
-    "zero_stage": 0,
-    "dp_shard": 0,
-    "reshard_after_forward": True,
-    "prefetch": 1,
-    "offload": "none",
-    "data_parallel_engine": "ddp",
-    "num_microbatches": 1,
-    "recompute": "none",
     "recompute_layers": 0,
-    "sequence_parallel": False,
-    "cp_comm_type": "ring",
-    "schedule": "1f1b",
-    "vpp": 1,
-    "stage_layers": "",
     "micro_batch": None,
     "precision": None,
 }
@@ -111,29 +99,16 @@ def layout_facts(layout: Layout, num_layers: int) -> dict[str, Any]:
     shard = layout.shard_ranks if layout.zero_stage == 3 else 1
     etp = layout.tensor_degree_of_experts
     return {
-        "tp": layout.tp,
-        "pp": layout.pp,
-        "cp": layout.cp,
+        **_fields(layout),
         "dp": layout.dp,
-        "ep": layout.ep,
         "etp": 0 if etp == layout.tp else etp,
-        "expert_capacity_factor": layout.expert_capacity_factor,
-        "expert_nodes": layout.expert_nodes,
-        "expert_overlap": layout.expert_overlap,
-        "rank_order": "-".join(layout.rank_order),
-        "zero_stage": layout.zero_stage,
-        "dp_shard": layout.dp_shard,
         "data_ranks": layout.data_ranks,
         # Ranks of a shard and copies of it; `shard_dp` without context ranks.
         "shard_ranks": shard,
         "copies": layout.data_ranks // shard,
         "shard_dp": max(shard // layout.cp, 1),
         "instances": layout.data_ranks // (layout.dp_shard or layout.data_ranks),
-        "reshard_after_forward": layout.reshard_after_forward,
         "prefetch": layout.prefetch if layout.zero_stage == 3 else 1,
-        "offload": layout.offload.value,
-        "data_parallel_engine": layout.data_parallel_engine,
-        "num_microbatches": layout.num_microbatches,
         "recompute": PARTIAL if partly else layout.recompute.value,
         "recompute_share": layout.recompute_share,
         "recompute_layers": round(recomputed) if whole else recomputed,
@@ -142,8 +117,6 @@ def layout_facts(layout: Layout, num_layers: int) -> dict[str, Any]:
         "cp_comm_type": layout.cp_comm_type.value if layout.cp > 1 else PLAIN["cp_comm_type"],
         "schedule": layout.schedule.value if layout.pp > 1 else PLAIN["schedule"],
         "layers_per_chunk": num_layers // (layout.pp * layout.vpp),
-        "vpp": layout.vpp,
-        "stage_layers": stage_layers_in_words(layout.stage_layers),
         "stage_chars": _stage_chars(layout.stage_layers),
     }
 
@@ -158,8 +131,8 @@ def _stage_chars(layers: tuple[int, ...]) -> str:
     return f"E{stages}L" if stages else ""
 
 
-def options_of_facts(found: Facts, num_layers: int = 0, gpus: int | None = None) -> LayoutOptions:
-    """The layout options that facts out of a configuration say; what it does not say is plain.
+def fields_of_facts(found: Facts, num_layers: int = 0, gpus: int | None = None) -> dict[str, Any]:
+    """The layout fields of a request that facts out of a configuration say; what it does not say is plain.
 
     Args:
         found: By name, as `facts_of` has them; some of them suffice.
@@ -183,15 +156,13 @@ def options_of_facts(found: Facts, num_layers: int = 0, gpus: int | None = None)
         recompute, share = "full", said["recompute_layers"] * pp * said["vpp"] / num_layers % 1.0
     if said.get("stage_chars"):
         said["stage_layers"] = ",".join(part.strip("Et*L") for part in said["stage_chars"].split("|"))
-    translated = {"recompute", "recompute_layers", "rank_order", "stage_layers", "etp"}
     left_open = {"zero_stage", "schedule"} - found.keys()
-    names = (LayoutOptions.model_fields.keys() & said.keys()) - translated - left_open
-    order, stages = parse_rank_order(said["rank_order"]), parse_stage_layers(said["stage_layers"] or None)
-    texts: dict[str, Any] = {
-        "rank_order": None if order == AXES else order,
-        "stage_layers": stages or None,
-        "etp": said["etp"] or None,
-        "recompute": recompute,
-        "recompute_layers": share or None,
-    }
-    return LayoutOptions(**texts, **{name: said[name] for name in names})
+    fields = {name: said[name] for name in (LAYOUT.keys() & LAYOUT_OPTIONS & said.keys()) - left_open}
+    fields |= {"etp": said["etp"] or None, "recompute": recompute, "recompute_layers": share}
+    read = {name: LAYOUT[name].read(value) for name, value in fields.items() if value not in (None, "")}
+    given: dict[str, Any] = {}
+    for name, field in LAYOUT.items():
+        usual = getattr(Layout(), name) if field.text else field.default
+        if name in read and field.value(read[name]) != usual:
+            given[name] = getattr(read[name], "value", read[name])
+    return given

@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
 
 from ..errors import LayoutError
 from .degrees import nearest_divisor, nearest_multiple
-from .layout import CpCommType, Layout, PipelineSchedule, layers_of_stages
+from .layout import CpCommType, Layout, PipelineSchedule, layers_of_stages, stage_layers_in_words
 from .schedules.interleaved import check_groups
-
-
-def stage_layers_in_words(layers: Sequence[int]) -> str:
-    """Layers of the stages as the options take them.
-
-    >>> stage_layers_in_words((7, 8, 8, 8, 7))
-    '7,8x3,7'
-    """
-    runs = [(value, len(list(run))) for value, run in groupby(layers)]
-    return ",".join(f"{value}x{length}" if length > 1 else f"{value}" for value, length in runs)
 
 
 def check_pipeline(layout: Layout, num_devices: int, num_layers: int | None) -> None:

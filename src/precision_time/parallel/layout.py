@@ -1,10 +1,27 @@
-"""How a job is laid out over the devices: parallel degrees, batches, sharding, checkpointing."""
+"""How a job is laid out over the devices: parallel degrees, batches, sharding, recomputation."""
 
-from __future__ import annotations
+# No annotation is text here: requests and options are made of them.
 
+from collections.abc import Sequence
 from enum import StrEnum
+from itertools import groupby
+from typing import Annotated, Literal
 
-from ..errors import LayoutError
+from msgspec import Meta
+
+from ..errors import ConfigError, LayoutError
+from ..fields import (
+    MAX_COUNT,
+    NUMBER,
+    WORD,
+    AsText,
+    BatchSize,
+    Count,
+    NaturalNumber,
+    Option,
+    Varied,
+    ZeroStage,
+)
 from ..records import dataclass
 
 _COUNTS = ("dp", "tp", "pp", "cp", "ep", "vpp", "num_microbatches")
@@ -14,6 +31,11 @@ EQUAL_WITHIN = 0.041
 (docs/devdocs/architecture.md)."""
 AXES = ("tp", "cp", "dp", "pp")
 """Axes whose degrees multiply to the world size, innermost first by default (Megatron's order)."""
+_MAX_STAGES = 100_000
+"""No pipeline is longer: a guard against typing errors."""
+
+
+DataParallelEngine = Literal["ddp", "dataparallel", "parameter-server", "none"]
 
 
 class Recompute(StrEnum):
@@ -51,58 +73,193 @@ class Offload(StrEnum):
     """Those, and the sharded parameters (ZeRO-Infinity to host memory, FSDP CPUOffload)."""
 
 
+def parse_modules(given: str) -> tuple[str, ...]:
+    """Operators to run again, as Megatron-LM names them.
+
+    >>> parse_modules("layernorm,core_attn")
+    ('core_attn', 'layernorm')
+    """
+    return tuple(sorted({name.strip().lower() for name in given.replace("+", ",").split(",")}))
+
+
+def parse_stage_layers(given: str) -> tuple[int, ...]:
+    """Layers of each stage, of text such as "7,8x14,7".
+
+    Raises:
+        ConfigError: If it is none.
+
+    >>> parse_stage_layers("7,8x3,7")
+    (7, 8, 8, 8, 7)
+    """
+    try:
+        parts = [part.partition("x") for part in given.lower().split(",")]
+        runs = [(int(layers), int(times or 1)) for layers, _, times in parts]
+        if sum(times for _, times in runs) > _MAX_STAGES:
+            raise ValueError(given)
+        return tuple(layers for layers, times in runs for _ in range(times))
+    except ValueError:
+        raise ConfigError(
+            f"stage_layers={given!r} is not a list of layers per stage. To fix: write it like 7,8x14,7."
+        ) from None
+
+
+def stage_layers_in_words(layers: Sequence[int]) -> str:
+    """Layers of the stages as the options take them.
+
+    >>> stage_layers_in_words((7, 8, 8, 8, 7))
+    '7,8x3,7'
+    """
+    runs = [(value, len(list(run))) for value, run in groupby(layers)]
+    return ",".join(f"{value}x{length}" if length > 1 else f"{value}" for value, length in runs)
+
+
+def parse_rank_order(given: str) -> tuple[str, ...]:
+    """Axes from the innermost to the outermost; `ep`, which Megatron lists too, follows from the others.
+
+    >>> parse_rank_order("tp-cp-ep-dp-pp")
+    ('tp', 'cp', 'dp', 'pp')
+    """
+    return tuple(name.strip() for name in given.lower().replace(",", "-").split("-") if name.strip() != "ep")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
     """Degrees of parallelism and the batch that they share.
 
     dp · tp · pp · cp equals the world size. Experts have a layout of their own over the same devices:
     ep · etp divides tp · cp · dp, as in Megatron.
+
+    A field with an `Option` is a field of a request, an option, a column and a key of job files, too, and
+    needs no line elsewhere but where it acts. One whose default is told in words is open in a request that
+    leaves it out: the job decides it (`request/layout.py`).
     """
 
-    dp: int = 1
-    tp: int = 1
-    pp: int = 1
-    cp: int = 1
-    ep: int = 1
-    etp: int | None = None
-    """Tensor-parallel degree inside an expert; None: that of the other layers."""
-    zero_stage: int = 0
-    """0: DDP; 1, 2, 3: sharded optimizer, gradients, parameters (3 = FSDP FULL_SHARD)."""
-    dp_shard: int = 0
-    """Data-parallel ranks that hold one copy between them (HSDP); 0: all of them."""
-    reshard_after_forward: bool = True
-    """ZeRO 3: drop gathered parameters after the forward pass and gather them again for the backward."""
-    prefetch: int = 1
-    """ZeRO 3: units gathered ahead of their computation; 0: none."""
-    offload: Offload = Offload.NONE
-    schedule: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B
-    vpp: int = 1
-    """Model chunks per stage; above 1 with the interleaved schedule and only there."""
-    stage_layers: tuple[int, ...] = ()
-    """Layers of each stage where they are not split evenly."""
-    sequence_parallel: bool = False
-    cp_comm_type: CpCommType = CpCommType.RING
-    expert_capacity_factor: float = 0.0
-    """Tokens that an expert takes, relative to an even share; 0: dropless."""
-    expert_nodes: int = 0
-    """Most nodes that a token goes to, over the network once each (DeepSeek-V3: 4); 0: once per expert."""
-    expert_overlap: bool = False
-    """Messages of the experts hide behind another micro batch (DualPipe, combined 1F1B)."""
-    micro_batch_size: float = 1.0
-    """Samples per forward pass and model replica (per data-parallel rank)."""
-    num_microbatches: int = 1
-    """Forward passes per optimizer step and replica (gradient accumulation)."""
-    recompute: Recompute = Recompute.NONE
-    recompute_layers: float = 0.0
-    """Share of the layers that full recomputation covers, below 1; 0: all. A request may count layers."""
-    recompute_modules: tuple[str, ...] = ()
-    """Operators that selective recomputation runs again (cost/recompute.py); empty: what the stack's does."""
+    dp: Annotated[Count, Varied] = 1
+    tp: Annotated[Count, Varied, Option(help="Tensor-parallel degree.")] = 1
+    pp: Annotated[Count, Varied, Option(help="Pipeline-parallel degree.")] = 1
+    cp: Annotated[Count, Varied, Option(help="Context-parallel degree: ranks that share a sequence.")] = 1
+    ep: Annotated[
+        Count, Varied, Option(help="Expert-parallel degree, over the devices of a pipeline stage.")
+    ] = 1
+    etp: Annotated[
+        Count | None,
+        Varied,
+        Option(help="Experts: tensor-parallel degree inside one.", default="--tp"),
+    ] = None
+    expert_capacity_factor: Annotated[
+        float,
+        NUMBER,
+        Meta(ge=0.0, le=1e7),
+        Option(help="Experts: tokens taken, relative to an even share; 0 drops none."),
+    ] = 0.0
+    expert_nodes: Annotated[
+        NaturalNumber,
+        Option(
+            help="Experts: most nodes a token is sent to, once each (DeepSeek-V3: 4); 0: once per expert."
+        ),
+    ] = 0
+    expert_overlap: Annotated[
+        bool, Option(help="Experts: messages hide behind another micro batch (DualPipe, combined 1F1B).")
+    ] = False
+    rank_order: Annotated[
+        tuple[str, ...],
+        AsText(parse_rank_order, "-".join),
+        Option(
+            help="Axes from neighboring devices outwards, such as tp-cp-dp-pp.",
+            metavar="AXES",
+            default="tp-cp-dp-pp",
+        ),
+    ] = AXES
+    zero_stage: Annotated[
+        ZeroStage,
+        Varied,
+        Option(
+            help="Data: ZeRO stage 0-3; 3 is full sharding (FSDP).",
+            flags=("--zero-stage", "--zero"),
+            default="DDP where it fits, else 3 (1 with --pp)",
+        ),
+    ] = 0
+    dp_shard: Annotated[
+        NaturalNumber,
+        Varied,
+        Option(help="Data: ranks that hold one copy between them (HSDP); 0 for all."),
+    ] = 0
+    reshard_after_forward: Annotated[
+        bool,
+        Varied,
+        Option(help="Data: drop gathered parameters after the forward pass (FSDP)."),
+    ] = True
+    prefetch: Annotated[
+        NaturalNumber, Option(help="Data: units gathered ahead of their computation (FSDP); 0 for none.")
+    ] = 1
+    offload: Annotated[
+        Offload,
+        WORD,
+        Varied,
+        Option(help="Data: what lives in host memory: none, optimizer or parameters."),
+    ] = Offload.NONE
+    data_parallel_engine: Annotated[
+        DataParallelEngine,
+        WORD,
+        Option(help="Data: who reduces gradients: ddp, dataparallel (one process), parameter-server."),
+    ] = "ddp"
+    micro_batch_size: Annotated[BatchSize, Varied] = 1.0
+    """Rows per forward pass and model replica (per data-parallel rank)."""
+    num_microbatches: Annotated[
+        Count,
+        Varied,
+        Option(
+            help="Micro batches per optimizer step (gradient accumulation).",
+            flags=("--num-microbatches", "--gradient-accumulation-steps"),
+        ),
+    ] = 1
+    recompute: Annotated[
+        Recompute, WORD, Varied, Option(help="Activations that the backward pass computes again.")
+    ] = Recompute.NONE
+    recompute_layers: Annotated[
+        float,
+        NUMBER,
+        Meta(ge=0.0, le=MAX_COUNT),
+        Option(help="Recomputation: layers that full covers, a number or a share below 1; 0 for all."),
+    ] = 0.0
+    """Of a layout the share; a request may count layers."""
+    recompute_modules: Annotated[
+        tuple[str, ...],
+        AsText(parse_modules, ",".join),
+        Option(
+            help="Recomputation: operators that selective runs again: core_attn, layernorm, moe_act, "
+            "mla_up_proj.",
+            metavar="NAME,...",
+            default="what the stack's does",
+        ),
+    ] = ()
+    """Of `cost/recompute.py`; empty: what the stack's does."""
+    sequence_parallel: Annotated[
+        bool,
+        Varied,
+        Option(help="Tensor: split norms and dropout too.", default="with --tp in language models"),
+    ] = False
+    cp_comm_type: Annotated[
+        CpCommType, WORD, Option(help="Context: how ranks exchange keys: ring, all-gather or ulysses.")
+    ] = CpCommType.RING
+    schedule: Annotated[
+        PipelineSchedule,
+        WORD,
+        Varied,
+        Option(help="Pipeline schedule.", default="1f1b; interleaved with --vpp"),
+    ] = PipelineSchedule.ONE_F_ONE_B
+    vpp: Annotated[Count, Varied, Option(help="Pipeline: model chunks per stage (interleaved).")] = 1
+    stage_layers: Annotated[
+        tuple[int, ...],
+        AsText(parse_stage_layers, stage_layers_in_words),
+        Option(
+            help="Pipeline: layers of each stage where they differ, such as 7,8x14,7.",
+            metavar="N,NxTIMES...",
+            default="even",
+        ),
+    ] = ()
     bucket_bytes: float = 25 * 2**20
     """DDP gradient bucket."""
-    data_parallel_engine: str = "ddp"
-    """ddp, dataparallel (one process, scatter and gather), parameter-server, none."""
-    rank_order: tuple[str, ...] = AXES
-    """Axes from the innermost (neighboring devices) to the outermost."""
 
     @property
     def weights_stage(self) -> int:

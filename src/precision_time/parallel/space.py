@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, fields
-from enum import StrEnum
 from itertools import product
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
-from ..errors import ConfigError, LayoutError, UnknownNameError
+from ..errors import LayoutError
+from ..fields import Varied
 from ..records import dataclass
 from .layout import Layout, Offload, PipelineSchedule, Recompute, layers_of_stages
 from .schedules.interleaved import check_groups
@@ -28,23 +28,6 @@ _MOST_STAGES = 64
 _HYBRID_DOMAINS = (1, 8)
 """Hybrid sharding keeps a copy of the model within so many nodes."""
 _NUMBERS = re.compile(r"\d[\d.,x]*")
-_ALIASES = {
-    "zero": "zero_stage",
-    "virtual_pp": "vpp",
-    "batch_size": "micro_batch_size",
-    "micro_batch": "micro_batch_size",
-    "grad_accum": "num_microbatches",
-    "num_micro_batches": "num_microbatches",
-    "gradient_accumulation_steps": "num_microbatches",
-    "expert_tp": "etp",
-    "expert_capacity": "expert_capacity_factor",
-    "context_method": "cp_comm_type",
-    "shard_size": "dp_shard",
-    "hsdp": "dp_shard",
-    "checkpointing": "recompute",
-}
-_TRUE, _FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
-_FIELDS = get_type_hints(Layout)
 Fixed = Mapping[str, tuple[Any, ...]]
 """Values that some fields of a layout must have."""
 
@@ -300,11 +283,7 @@ class Space:
 
 
 VARIED = frozenset(
-    (
-        *("dp", "tp", "pp", "cp", "ep", "etp", "zero_stage", "dp_shard", "reshard_after_forward"),
-        *("schedule", "vpp", "sequence_parallel", "micro_batch_size", "num_microbatches"),
-        *("recompute", "offload"),
-    )
+    name for name, hint in get_type_hints(Layout, include_extras=True).items() if Varied in get_args(hint)
 )
 """Fields that a search varies."""
 _OFFLOADS = {
@@ -325,45 +304,3 @@ def powers_of_two(most: int) -> tuple[int, ...]:
     (1, 2, 4, 8)
     """
     return tuple(2**power for power in range(max(int(most), 1).bit_length()))
-
-
-def parse_fixed(pairs: Sequence[str]) -> dict[str, tuple[Any, ...]]:
-    """`["tp=4,8", "zero_stage=1"]` as `{"tp": (4, 8), "zero_stage": (1,)}`.
-
-    Raises:
-        ConfigError: If a pair is not NAME=VALUE or the value is none of its kind.
-        UnknownNameError: If a layout has no such field.
-    """
-    found: dict[str, tuple[Any, ...]] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        name = name.strip().lower().replace("-", "_")
-        name = _ALIASES.get(name, name)
-        if not equals or not text.strip():
-            raise ConfigError(f"{pair!r} is not NAME=VALUE. To fix: write it like tp=8 or tp=4,8.")
-        if name not in _FIELDS:
-            raise UnknownNameError(
-                kind="field of a layout",
-                name=name,
-                known=(*_FIELDS, *_ALIASES),
-                hint=f"Known: {', '.join(sorted(VARIED))}.",
-            )
-        found[name] = tuple(_value(name, word.strip().lower()) for word in text.split(","))
-    return found
-
-
-def _value(name: str, word: str) -> Any:
-    """A field's value from its word."""
-    kind = _FIELDS[name]
-    words = tuple(kind) if isinstance(kind, type) and issubclass(kind, StrEnum) else ()
-    try:
-        if words or kind is float:
-            return kind(word)
-        if kind is bool:
-            return {**dict.fromkeys(_TRUE, True), **dict.fromkeys(_FALSE, False)}[word]
-        if kind in (int, int | None):
-            return int(word)
-    except (KeyError, ValueError):
-        known = ", ".join(words) or f"a value of type {getattr(kind, '__name__', kind)}"
-        raise ConfigError(f"{name}={word} is invalid. To fix: use {known}.") from None
-    raise ConfigError(f"{name} is not a single number or word. To fix: give a Layout to `answer` instead.")

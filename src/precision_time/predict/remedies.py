@@ -20,9 +20,9 @@ from ..parallel.layout import Offload, Recompute
 from ..parallel.shape import model_shape
 from ..records import dataclass
 from ..request.batch import says_no_layout
-from ..request.layout import option_words, options_of, said_options
+from ..request.layout import fields_of, needed_fields, option_words
 from ..request.request import Request
-from ..request.schema import GLOBAL_BATCHES, LayoutOptions
+from ..request.schema import GLOBAL_BATCHES, LAYOUT_OPTIONS
 from ..units import GIBI, format_duration
 
 _NAMED_TERMS = 3
@@ -285,7 +285,7 @@ def _single(request: Request, job: Job) -> Iterator[Change | tuple[Change, ...]]
 
 def _stated_layout(request: Request, job: Job) -> Change:
     """Sharding that was assumed is said, so that a change of something else keeps it."""
-    assumed = job.layout.zero_stage and request.layout.zero_stage is None
+    assumed = job.layout.zero_stage and request.zero_stage is None
     return {"zero_stage": job.layout.zero_stage} if assumed else {}
 
 
@@ -332,7 +332,7 @@ def _cuts(job: Job, as_is: Change, domain: int) -> Iterator[Change | tuple[Chang
 
 def _best_layout(request: Request, job: Job) -> Iterator[Change]:
     """The layout that would be chosen if none were stated, with the samples per step as they are."""
-    of_layout = {*LayoutOptions.model_fields, *GLOBAL_BATCHES, "batch_size"}
+    of_layout = {*LAYOUT_OPTIONS, *GLOBAL_BATCHES, "batch_size"}
     given = {name: value for name, value in request.given().items() if name not in of_layout}
     whole = job.layout.global_batch_size / job.workload.rows_per_sample
     try:
@@ -341,10 +341,10 @@ def _best_layout(request: Request, job: Job) -> Iterator[Change]:
         return
     if all(item.code != LAYOUT_CHOSEN for item in chosen.diagnostics):
         return
-    said = said_options(chosen.layout, chosen.workload)
-    usual = {name: LayoutOptions.model_fields[name].default for name in request.layout.model_fields_set}
+    said = needed_fields(chosen.layout, chosen.workload)
+    usual = {name: Request.model_fields[name].default for name in request.given() if name in LAYOUT_OPTIONS}
     back = {name: usual[name] for name in usual if name not in said and usual[name] is not None}
-    yield {**{name: value for name, value in back.items() if value != getattr(request.layout, name)}, **said}
+    yield {**{name: value for name, value in back.items() if value != getattr(request, name)}, **said}
 
 
 def _combined(request: Request, job: Job, *, training: bool) -> Iterator[Change]:
@@ -439,4 +439,4 @@ def _nodes(request: Request, job: Job, count: int) -> int:
 def at_layout(request: Request, job: Job) -> Request:
     """A request for a layout that a search found: what is said of it stands in the request."""
     samples = job.layout.micro_batch_size / job.workload.rows_per_sample
-    return request.with_(**options_of(job.layout), batch_size=samples)
+    return request.with_(**fields_of(job.layout), batch_size=samples)

@@ -171,7 +171,7 @@ def level_of(request: Request) -> str:
     given = request.model_fields_set
     if not given & {"stack", "framework"}:
         return "bare"
-    return "layout" if request.layout.model_fields_set and "batch_size" in given else "software"
+    return "layout" if request.given_layout and "batch_size" in given else "software"
 
 
 def _settings() -> Mapping[str, Any]:

@@ -29,16 +29,16 @@ from ..arrays import Indices
 from ..cost.job import Jobs
 from ..cost.terms import METHOD_TERMS, TERMS
 from ..errors import ConfigError, OutputError, PrecisionTimeError, required_module
+from ..fields import plain_type
 from ..io import check_replaceable, package_hash, put_in_place, table_cell
 from ..learn.artifact import PREDICTOR_VARIABLE, TrainedPredictor, chosen_predictor
 from ..ray_executor import open_executor
 from ..records import dataclass
 from ..request.batches import jobs_at_batches
-from ..request.fields import plain_type
 from ..request.grid import Asked, Block, Grid
-from ..request.layout import option_words, said_options
+from ..request.layout import needed_fields, option_words
 from ..request.request import Request
-from ..request.schema import ALIASES, request_fields
+from ..request.schema import ALIASES, RequestFields
 from .answer import Answers
 from .api import answered
 from .remarks import warnings_of
@@ -71,7 +71,7 @@ def column_types(fields: Sequence[str]) -> dict[str, type]:
     Args:
         fields: Fields that any of the requests state.
     """
-    known = dict(request_fields())
+    known = RequestFields.model_fields
     names = dict.fromkeys(ALIASES.get(name, name) for name in fields)
     asked = {name: _kind(known[name].annotation) for name in names if name in known and name not in SAID}
     figures = ("layout", *FIGURES, *_RANGES, "warnings", "error")
@@ -200,7 +200,7 @@ class _Filled:
         """The columns of answers at their rows."""
         jobs = found.jobs
         for job, its in zip(jobs.shared, jobs.slices(), strict=True):
-            said = said_options(job.layout, job.workload)
+            said = needed_fields(job.layout, job.workload)
             words = {
                 "model": job.workload.name,
                 "device": job.cluster.device.name,

@@ -45,8 +45,7 @@ def check_applies(request: RequestFields, job: Job, found: Diagnostics) -> None:
     if workload.largest is not None:
         workload = replace(workload, graph=workload.largest)
     for field, says in (*of_model(request, workload), *_of_stack(request, job), *_of_layout(request, job)):
-        value = getattr(request, field, None) if field in type(request).model_fields else None
-        value = getattr(request.layout, field) if field in type(request.layout).model_fields else value
+        value = getattr(request, field)
         raise ConfigError(f"{field}={getattr(value, 'value', value)} does not apply: {says}")
     for field, says in _without_effect(request, job):
         found.warn("no-effect", f"{field} changes nothing: {says}")
@@ -127,12 +126,12 @@ def _of_stack(request: RequestFields, job: Job) -> Iterator[_Remark]:
 
 def _of_layout(request: RequestFields, job: Job) -> Iterator[_Remark]:
     """Options of axes that a job does not have, and lengths that contradict each other."""
-    options, layout = request.layout, job.layout
-    if options.cp_comm_type is not CpCommType.RING and layout.cp == 1:
+    layout = job.layout
+    if request.cp_comm_type is not CpCommType.RING and layout.cp == 1:
         yield _Remark("cp_comm_type", "no context parallelism. To fix: cp=2 or more, or leave it out.")
-    if layout.pp == 1 and options.schedule not in (None, PipelineSchedule.ONE_F_ONE_B):
+    if layout.pp == 1 and request.schedule not in (None, PipelineSchedule.ONE_F_ONE_B):
         yield _Remark("schedule", "no pipeline. To fix: pp=2 or more, or leave it out.")
-    if options.sequence_parallel and layout.tp == 1:
+    if request.sequence_parallel and layout.tp == 1:
         yield _Remark("sequence_parallel", "no tensor parallelism. To fix: tp=2 or more, or leave it out.")
     if layout.zero_stage and layout.data_parallel_engine != "ddp":
         yield _Remark(
@@ -146,8 +145,8 @@ def _of_layout(request: RequestFields, job: Job) -> Iterator[_Remark]:
 
 def _without_effect(request: RequestFields, job: Job) -> Iterator[_Remark]:
     """What is stated and changes nothing in this job."""
-    options, layout, cluster = request.layout, job.layout, job.cluster
-    stated, name = options.model_fields_set, job.workload.name
+    layout, cluster = job.layout, job.cluster
+    stated, name = request.given_layout, job.workload.name
     nodes = job.workload.graph.nodes
     if request.channels_last and not any(node.op_class in _CONVOLUTIONS for node in nodes):
         yield _Remark("channels_last", f"{name} has no convolutions.")
@@ -157,14 +156,14 @@ def _without_effect(request: RequestFields, job: Job) -> Iterator[_Remark]:
         yield _Remark("inter_node", "all devices are on one host.")
     if request.intra_node is not None and cluster.devices_per_node == 1:
         yield _Remark("intra_node", "every host has one device.")
-    if "zero" in stated and options.zero_stage and layout.data_ranks == 1:
+    if request.zero_stage and layout.data_ranks == 1:
         yield _Remark("zero_stage", "there is one data-parallel rank, and nobody to share its states with.")
     if "data_parallel_engine" in stated and layout.data_ranks == 1:
         yield _Remark("data_parallel_engine", "there is one data-parallel rank.")
     if "rank_order" in stated and sum(getattr(layout, axis) > 1 for axis in AXES) < 2:
         yield _Remark("rank_order", "it orders axes of degree above 1, and there are fewer than two.")
     for field in ("expert_nodes", "expert_overlap"):
-        if field in stated and getattr(options, field) and layout.ep == 1:
+        if field in stated and getattr(request, field) and layout.ep == 1:
             yield _Remark(field, "no expert parallelism (ep=1), so that no token is sent anywhere.")
     for field in ("loader", "cpus"):
         if getattr(request, field) in (None, SYNTHETIC):

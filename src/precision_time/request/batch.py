@@ -68,7 +68,7 @@ def with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
 
 def _recomputed_as_usual(job: Job, request: RequestFields, found: Diagnostics) -> Job:
     """A fine-tune as most users of its stack recompute it, where the request does not say it."""
-    if "recompute" in request.layout.model_fields_set or job.layout.pp > 1:
+    if "recompute" in request.given_layout or job.layout.pp > 1:
         return job
     if method_of(request, job.workload) not in _FINE_TUNES:
         return job
@@ -92,14 +92,14 @@ def _plain_job(job: Job, request: RequestFields, global_batch: float | None, fou
     if batch_size is not None and _is_cut(job, request):
         return _cut_up(job, int(batch_size), request, found)
     if batch_size is not None:
-        return sharded_if_needed(_batched(job, batch_size), request.layout.zero_stage, found)
+        return sharded_if_needed(_batched(job, batch_size), request.zero_stage, found)
     for candidate in _batches_of(job):
-        trial = sharded_if_needed(_batched(job, candidate), request.layout.zero_stage, Diagnostics())
+        trial = sharded_if_needed(_batched(job, candidate), request.zero_stage, Diagnostics())
         if _fits(trial):
             break
     fits = ", the largest that fits up to 256" if _fits(trial) else ", which does not fit either"
     found.assume("default-batch", f"Batch size not given: {candidate} per device{fits}.")
-    return sharded_if_needed(_batched(job, candidate), request.layout.zero_stage, found)
+    return sharded_if_needed(_batched(job, candidate), request.zero_stage, found)
 
 
 def _is_cut(job: Job, request: RequestFields) -> bool:
@@ -113,9 +113,7 @@ def _cut_up(job: Job, answers: int, request: RequestFields, found: Diagnostics) 
     sizes = [size for size in _DEFAULT_BATCHES if answers % size == 0]
     for size in sizes:
         layout = replace(job.layout, num_microbatches=answers // size)
-        trial = sharded_if_needed(
-            _batched(replace(job, layout=layout), size), request.layout.zero_stage, found
-        )
+        trial = sharded_if_needed(_batched(replace(job, layout=layout), size), request.zero_stage, found)
         if _fits(trial):
             break
     found.assume(
@@ -126,7 +124,7 @@ def _cut_up(job: Job, answers: int, request: RequestFields, found: Diagnostics) 
 
 def says_no_layout(request: RequestFields) -> bool:
     """Whether a request leaves it open how the job is spread over its devices."""
-    return not request.layout.model_fields_set - _NOT_A_LAYOUT
+    return not request.given_layout - _NOT_A_LAYOUT
 
 
 def is_open(job: Job, request: RequestFields, global_batch: float | None) -> bool:
@@ -136,7 +134,7 @@ def is_open(job: Job, request: RequestFields, global_batch: float | None) -> boo
     """
     if job.workload.answers_per_prompt is not None and global_batch is None:
         return False
-    cut_up = request.batch_size is not None or "num_microbatches" in request.layout.model_fields_set
+    cut_up = request.batch_size is not None or "num_microbatches" in request.given_layout
     return says_no_layout(request) or (global_batch is not None and not cut_up)
 
 
@@ -148,7 +146,7 @@ def _chosen_layout(
     Of a request without a word about the layout all of it is open; else how a global batch is cut up,
     sharding and recomputation, as far as they are not stated.
     """
-    stated = request.layout.model_fields_set
+    stated = request.given_layout
     degrees = says_no_layout(request)
     said = Diagnostics()
     if global_batch is None and request.batch_size is not None:
@@ -258,7 +256,7 @@ def _stated_batch(
             return batch_size, layout
         steps = global_batch_size / (batch_size * layout.dp)
         whole = steps >= 1 and steps == int(steps)
-        if whole and "num_microbatches" not in request.layout.model_fields_set:
+        if whole and "num_microbatches" not in request.given_layout:
             found.assume(
                 "default-accumulation",
                 f"{steps:g} micro batches accumulated (--num-microbatches {steps:g}): {global_batch_size:g} "

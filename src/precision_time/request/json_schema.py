@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from .files import VERSION, VERSION_FIELD
-from .schema import ALIASES, MOVED, request_fields
+from .schema import ALIASES, MOVED, RequestFields
 from .sweep import PHASES, RUN, takes_several
 from .validation import Field
 
@@ -35,7 +35,7 @@ def job_file_schema(*, run: Mapping[str, Field], queue: Mapping[str, str]) -> di
         queue: Fields of a job in a queue, and what they say.
     """
     definitions: dict[str, Any] = {}
-    fields = _properties(request_fields(), definitions)
+    fields = _properties(RequestFields.model_fields.items(), definitions)
     others = {alias: {**fields[name], "description": f"Same as {name}."} for alias, name in ALIASES.items()}
     others |= {old: {**fields[name], "description": f"Called {name} now."} for old, name in MOVED.items()}
     known: dict[str, Any] = {**fields, **others}

@@ -214,7 +214,7 @@ def _generating(workload: Workload, request: RequestFields, load: Load) -> tuple
             f"generate_tokens. To fix: answer_tokens={tokens}, or a larger generate_tokens and seq_len."
         )
     _check_engine(request)
-    unit = request.layout.tp * (2 * request.layout.cp if request.layout.cp > 1 else 1)
+    unit = request.tp * (2 * request.cp if request.cp > 1 else 1)
     trained = min(-(-(lengths.prompt + round(mean)) // unit) * unit, length)
     prompt, usual = load(seq_len=lengths.prompt).graph, load(seq_len=trained)
     graph = graph if graph.seq_len == length else load(seq_len=length).graph
@@ -292,11 +292,11 @@ def _check_engine(request: RequestFields) -> None:
     Raises:
         ConfigError: If it is.
     """
-    layout, colocated = request.layout, not _generating_devices(request)
-    if request.engine == "hf" and colocated and (layout.pp > 1 or layout.cp > 1):
+    colocated = not _generating_devices(request)
+    if request.engine == "hf" and colocated and (request.pp > 1 or request.cp > 1):
         raise ConfigError(
-            f"engine=hf with pp={layout.pp} and cp={layout.cp} cannot be priced. The rule: the model that is "
-            "trained generates itself, with tensor and data parallelism. To fix: pp=1 and cp=1, or "
+            f"engine=hf with pp={request.pp} and cp={request.cp} cannot be priced. The rule: the model that "
+            "is trained generates itself, with tensor and data parallelism. To fix: pp=1 and cp=1, or "
             "engine=vllm."
         )
 

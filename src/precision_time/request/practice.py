@@ -198,17 +198,17 @@ def question_of(request: RequestFields, workload: Workload, cluster: Cluster) ->
         workload: What is trained.
         cluster: Where.
     """
-    given = frozenset(request.model_fields_set - {"layout"}) | request.layout.model_fields_set
+    given = request.model_fields_set
     like = cluster.reference
     if like is not None and (cluster.node_type, cluster.inter_node) == (like.node_type, like.inter_node):
         given -= {"custom"}  # a file that says no links of its own
-    graph, layout = workload.graph, request.layout
-    devices, cut_up = cluster.num_devices, any(getattr(layout, name) > 1 for name in _LAYOUT_DEGREES)
+    graph = workload.graph
+    devices, cut_up = cluster.num_devices, any(getattr(request, name) > 1 for name in _LAYOUT_DEGREES)
     samples = request.global_batch_size
     if request.global_batch_tokens is not None and graph.seq_len:
         samples = request.global_batch_tokens / graph.seq_len
     elif request.batch_size is not None and samples is None:
-        samples = request.batch_size * layout.num_microbatches * devices
+        samples = request.batch_size * request.num_microbatches * devices
     return Question(
         family=family_of(workload.family),
         family_of_model=workload.family,

@@ -91,7 +91,7 @@ def job_without_batch(
     """The job with a micro batch of 1: all that does not depend on the batch; see `job_of_request`."""
     workload = workload or workload_of(request, named_only=named_only)
     cluster = cluster_of(request, found)
-    layout = layout_of(request.layout, workload, training_devices(workload, cluster), found)
+    layout = layout_of(request, workload, training_devices(workload, cluster), found)
     stack = stack_of(
         request, workload.family, cluster.device, found, usual=usual_stack_of(request, workload, cluster)
     )

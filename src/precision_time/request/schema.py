@@ -6,7 +6,7 @@ off the field.
 
 # No annotation is text here: what is evaluated when the class is made need not be parsed again.
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -15,17 +15,11 @@ from msgspec import Meta
 from ..cost.job import TimingScope
 from ..cost.stacks import stack_name
 from ..errors import ConfigError, nearest_names
-from ..hardware.device import Cluster
-from ..hardware.inventory import ClusterResources
-from ..hardware.words import with_cluster_words
-from ..parallel.layout import CpCommType, Offload, PipelineSchedule, Recompute
-from .fields import (
+from ..fields import (
     FILE,
     FILE_OR_MAPPING,
     FINITE,
-    MAX_COUNT,
     NUMBER,
-    PRECISION,
     TEXTS,
     WORD,
     BatchSize,
@@ -33,14 +27,17 @@ from .fields import (
     Count,
     ListText,
     LongCount,
-    NaturalNumber,
     Option,
     PositiveNumber,
     Read,
-    ZeroStage,
     pairs_of,
 )
-from .validation import Field, Fields
+from ..hardware.device import Cluster
+from ..hardware.inventory import ClusterResources
+from ..hardware.words import with_cluster_words
+from ..parallel.layout import Layout
+from ..precision.catalog import is_policy_file
+from .validation import Field, Fields, broken, declared_fields
 
 ALIASES: Mapping[str, str] = {
     "num_devices": "gpus",
@@ -93,13 +90,9 @@ def with_stack_name(given: Mapping[str, Any]) -> dict[str, Any]:
     said = stack_name(words) if isinstance(words, str) else None
     if said is None:
         return fields
-    stated = fields.get("layout")
-    layout = dict(stated) if isinstance(stated, Mapping) else {}
-    layout = stated.given() if isinstance(stated, LayoutOptions) else layout
     several = any(str(fields.get(name) or 1) != "1" for name in ("gpus", "nodes"))
     for name, value in {**said.fields, **(said.sharded if several else {})}.items():
-        if name not in layout:
-            fields.setdefault(name, value)
+        fields.setdefault(name, value)
     return fields
 
 
@@ -123,6 +116,19 @@ def _with_recompute(given: Mapping[str, Any]) -> Mapping[str, Any]:
         return given
     whole = amount.strip().rstrip("0") == "1."  # a share, of all of them
     return {**given, "checkpointing": mode, field: 0.0 if whole else amount}
+
+
+def _precision(given: Any) -> Any:
+    """A policy of the user's own, in a file or as a mapping, as what it says: requests travel, files do not.
+
+    Raises:
+        ConfigError: If it cannot be read or says what no policy can.
+    """
+    if isinstance(given, Mapping) or is_policy_file(given):
+        from ..precision.own import stated_policy
+
+        return stated_policy(given)
+    return given
 
 
 def _cluster(given: Any) -> Any:
@@ -171,128 +177,15 @@ def _anchor(given: Any) -> dict[str, Any]:
             f"{times[0]}={anchor[times[0]]} of the anchor {given!r} must be a number above 0. "
             f"{_ANCHOR_REMEDY}"
         )
-    known = {*LayoutOptions.model_fields, *RequestFields.model_fields, *ALIASES, *ANCHOR_TIMES}
+    known = {*RequestFields.model_fields, *ALIASES, *ANCHOR_TIMES}
     for name in anchor:
-        if name not in (known | {*MOVED}) - {"anchors", "calibration", "layout", "predictor"}:
+        if name not in (known | {*MOVED}) - {"anchors", "calibration", "predictor"}:
             near = nearest_names(name, known)
             guess = f" Did you mean {' or '.join(near)}?" if near else ""
             raise ConfigError(
                 f"The anchor {given!r} names an unknown field {name!r}.{guess} {_ANCHOR_REMEDY}"
             )
     return {**anchor, times[0]: value}
-
-
-class LayoutOptions(Fields):
-    """How the job is spread over the devices: degrees, sharding, schedule, recomputation."""
-
-    tp: Annotated[Count, Option(help="Tensor-parallel degree.")] = 1
-    pp: Annotated[Count, Option(help="Pipeline-parallel degree.")] = 1
-    cp: Annotated[Count, Option(help="Context-parallel degree: ranks that share a sequence.")] = 1
-    ep: Annotated[Count, Option(help="Expert-parallel degree, over the devices of a pipeline stage.")] = 1
-    etp: Annotated[
-        Count | None, Option(help="Experts: tensor-parallel degree inside one.", default="--tp")
-    ] = None
-    expert_capacity_factor: Annotated[
-        float,
-        NUMBER,
-        Meta(ge=0.0, le=1e7),
-        Option(help="Experts: tokens taken, relative to an even share; 0 drops none."),
-    ] = 0.0
-    expert_nodes: Annotated[
-        NaturalNumber,
-        Option(
-            help="Experts: most nodes a token is sent to, once each (DeepSeek-V3: 4); 0: once per expert."
-        ),
-    ] = 0
-    expert_overlap: Annotated[
-        bool, Option(help="Experts: messages hide behind another micro batch (DualPipe, combined 1F1B).")
-    ] = False
-    rank_order: Annotated[
-        ListText | None,
-        Option(
-            help="Axes from neighboring devices outwards, such as tp-cp-dp-pp.",
-            metavar="AXES",
-            default="tp-cp-dp-pp",
-        ),
-    ] = None
-    zero_stage: Annotated[
-        ZeroStage | None,
-        Option(
-            help="Data: ZeRO stage 0-3; 3 is full sharding (FSDP).",
-            flags=("--zero-stage", "--zero"),
-            default="DDP where it fits, else 3 (1 with --pp)",
-        ),
-    ] = None
-    dp_shard: Annotated[
-        NaturalNumber, Option(help="Data: ranks that hold one copy between them (HSDP); 0 for all.")
-    ] = 0
-    reshard_after_forward: Annotated[
-        bool, Option(help="Data: drop gathered parameters after the forward pass (FSDP).")
-    ] = True
-    prefetch: Annotated[
-        NaturalNumber, Option(help="Data: units gathered ahead of their computation (FSDP); 0 for none.")
-    ] = 1
-    offload: Annotated[
-        Offload, WORD, Option(help="Data: what lives in host memory: none, optimizer or parameters.")
-    ] = Offload.NONE
-    data_parallel_engine: Annotated[
-        Literal["ddp", "dataparallel", "parameter-server", "none"],
-        WORD,
-        Option(help="Data: who reduces gradients: ddp, dataparallel (one process), parameter-server."),
-    ] = "ddp"
-    num_microbatches: Annotated[
-        Count,
-        Option(
-            help="Micro batches per optimizer step (gradient accumulation).",
-            flags=("--num-microbatches", "--gradient-accumulation-steps"),
-        ),
-    ] = 1
-    recompute: Annotated[
-        Recompute, WORD, Option(help="Activations that the backward pass computes again.")
-    ] = Recompute.NONE
-    recompute_layers: Annotated[
-        float,
-        NUMBER,
-        Meta(ge=0.0, le=MAX_COUNT),
-        Option(help="Recomputation: layers that full covers, a number or a share below 1; 0 for all."),
-    ] = 0.0
-    recompute_modules: Annotated[
-        ListText | None,
-        Option(
-            help="Recomputation: operators that selective runs again: core_attn, layernorm, moe_act, "
-            "mla_up_proj.",
-            metavar="NAME,...",
-            default="what the stack's does",
-        ),
-    ] = None
-    sequence_parallel: Annotated[
-        bool | None,
-        Option(help="Tensor: split norms and dropout too.", default="with --tp in language models"),
-    ] = None
-    cp_comm_type: Annotated[
-        CpCommType, WORD, Option(help="Context: how ranks exchange keys: ring, all-gather or ulysses.")
-    ] = CpCommType.RING
-    schedule: Annotated[
-        PipelineSchedule | None,
-        WORD,
-        Option(help="Pipeline schedule.", default="1f1b; interleaved with --vpp"),
-    ] = None
-    vpp: Annotated[Count, Option(help="Pipeline: model chunks per stage (interleaved).")] = 1
-    stage_layers: Annotated[
-        ListText | None,
-        Option(
-            help="Pipeline: layers of each stage where they differ, such as 7,8x14,7.",
-            metavar="N,NxTIMES...",
-            default="even",
-        ),
-    ] = None
-    uneven: Annotated[
-        bool,
-        Option(
-            help="Accept layers, heads or micro batches that the degrees do not divide: the framework "
-            "pads or splits them unevenly."
-        ),
-    ] = False
 
 
 class RequestFields(Fields):
@@ -352,7 +245,7 @@ class RequestFields(Fields):
     ] = None
     precision: Annotated[
         str | dict[str, Any] | None,
-        PRECISION,
+        Read(_precision),
         Option(
             help="Precision in any usual spelling (`precision-time list precisions`), or a policy file "
             "of your "
@@ -593,7 +486,15 @@ class RequestFields(Fields):
         WORD,
         Option(help="What the step time includes, to compare with a measured one."),
     ] = TimingScope.FULL_STEP
-    layout: LayoutOptions = LayoutOptions()
+    of_layout: ClassVar[type[Layout]] = Layout
+    """Its options stand here, beside the others."""
+    uneven: Annotated[
+        bool,
+        Option(
+            help="Accept layers, heads or micro batches that the degrees do not divide: the framework "
+            "pads or splits them unevenly."
+        ),
+    ] = False
     input_rate: Annotated[
         PositiveNumber | None,
         Option(
@@ -669,25 +570,24 @@ class RequestFields(Fields):
     cluster: Annotated[Cluster | ClusterResources | None, Read(_cluster, checks=True)] = None
     """A `Cluster` or the `ClusterResources` of an inventory, in the place of the fields that describe one."""
 
+    @property
+    def given_layout(self) -> frozenset[str]:
+        """The layout options that were given."""
+        return self.model_fields_set & LAYOUT_OPTIONS
+
     @classmethod
     def _spread(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """Layout options may stand under `layout`; one beside the others goes first."""
         layout = given.get("layout")
         if isinstance(layout, Mapping):
             given = {**layout, **{name: value for name, value in given.items() if name != "layout"}}
+        elif layout is not None:
+            raise broken("layout", layout, "a mapping of names to values", "write {} as name: value")
         return _with_recompute(given)
 
     @classmethod
     def _prepared(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Layout options may stand beside the others or under `layout`."""
-        flat = with_stack_name(with_cluster_words(given))
-        layout = flat.pop("layout", None)
-        outer = {name: flat.pop(name) for name in tuple(flat) if name in LayoutOptions.model_fields}
-        if layout is None or isinstance(layout, Mapping):
-            layout = {**(layout or {}), **outer}
-        elif isinstance(layout, LayoutOptions) and outer:
-            layout = {**layout.given(), **outer}
-        return {**flat, "layout": layout} if layout else flat
+        return with_stack_name(with_cluster_words(given))
 
     def _check_agreement(self) -> None:
         """Of fields that say the same in other words, only one is given.
@@ -703,6 +603,10 @@ class RequestFields(Fields):
                 raise ConfigError(f"{' and '.join(given)} both say {what}. To fix: give only one of them.")
 
 
+LAYOUT: Mapping[str, Field] = declared_fields(Layout)
+"""The fields of a layout."""
+LAYOUT_OPTIONS = frozenset({name for name, field in LAYOUT.items() if field.option} | {"uneven"})
+"""Fields of a request that say how it is spread over the devices."""
 SECTIONS: Mapping[str, str] = {
     "device": "Devices and network",
     "precision": "Precision and batch",
@@ -717,18 +621,9 @@ SECTIONS: Mapping[str, str] = {
 """The first field of every section of the help; a section lasts up to the next one."""
 
 
-def request_fields() -> Iterator[tuple[str, Field]]:
-    """Every field by name in the order of the class, layout options in their place."""
-    for name, info in RequestFields.model_fields.items():
-        if name == "layout":
-            yield from LayoutOptions.model_fields.items()
-        else:
-            yield name, info
-
-
 def sections_of_fields() -> dict[str, str]:
     """The section of the help that each field stands in; empty before the first."""
     found, section = {}, ""
-    for name, _ in request_fields():
+    for name in RequestFields.model_fields:
         found[name] = section = SECTIONS.get(name, section)
     return found

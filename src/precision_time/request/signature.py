@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from .request import Request
-from .schema import request_fields
+from .schema import RequestFields
 from .validation import Field
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -35,7 +35,7 @@ def takes_request_fields(
         given = [item for item in own.parameters.values() if item.kind is not inspect.Parameter.VAR_KEYWORD]
         taken = {
             name: info
-            for name, info in request_fields()
+            for name, info in RequestFields.model_fields.items()
             if name not in left_out and name not in own.parameters and (not kept or name in kept)
         } | dict(also or {})
         fields = [

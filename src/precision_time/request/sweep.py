@@ -14,11 +14,11 @@ from itertools import product
 from typing import Any, Literal
 
 from ..errors import ConfigError
+from ..fields import OneValue, plain_type
 from ..precision.catalog import is_policy_file, known_precisions
 from ..workload.resolve import is_known_model
-from .fields import OneValue, plain_type
 from .request import Request
-from .schema import RequestFields, request_fields
+from .schema import RequestFields
 from .validation import Field
 
 MOST = 10_000
@@ -70,7 +70,7 @@ def axes_of(given: Mapping[str, Any]) -> dict[str, list[Any]]:
         )
     # What a whole run costs beside its steps says nothing of a step.
     flat = _flat({name: value for name, value in given.items() if name not in (PHASES, RUN)})
-    order = {name: index for index, (name, _) in enumerate(request_fields())}
+    order = {name: index for index, name in enumerate(RequestFields.model_fields)}
     names = sorted(flat, key=lambda name: order.get(RequestFields.own_name(name), len(order)))
     return {name: _values(name, flat[name]) for name in names}
 
@@ -85,7 +85,7 @@ def _flat(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _values(name: str, given: Any) -> list[Any]:
     field = RequestFields.own_name(name)
-    info = dict(request_fields()).get(field)
+    info = RequestFields.model_fields.get(field)
     if info is None or given is None:
         return [given]
     if field == _MODEL:

@@ -6,20 +6,32 @@ wrote it, the value, the rule, the remedy.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import math
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, Union, dataclass_transform, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Self,
+    Union,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 from msgspec import Meta
 
 from ..errors import ConfigError, nearest_names
+from ..fields import SWITCH, AsText, ListText, Option, Read, choices_of, plain_type
 from ..records import dataclass
-from .fields import SWITCH, Option, Read, choices_of, plain_type
 
 REQUIRED: Any = ...
 """The default of a field that must be given."""
@@ -44,7 +56,7 @@ class Field:
     @classmethod
     def of(cls, name: str, declared: Any, default: Any = REQUIRED) -> Field:
         """A field from its annotation."""
-        annotation, *outer = get_args(declared) if get_origin(declared) is Annotated else (declared,)
+        annotation, *outer = _marked(declared)
         parts = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
         parts = tuple(part for part in parts if part is not types.NoneType)
         inner = [mark for part in parts if get_origin(part) is Annotated for mark in part.__metadata__]
@@ -63,15 +75,22 @@ class Field:
         )
 
     @property
-    def part(self) -> type[Fields] | None:
-        """The class of the fields that this one holds; None for a field with a value."""
-        kind = self.annotation
-        return kind if isinstance(kind, type) and issubclass(kind, Fields) else None
-
-    @property
     def option(self) -> Option | None:
         """How it is shown; None for one that only Python can give."""
         return next((mark for mark in self.marks if isinstance(mark, Option)), None)
+
+    @property
+    def text(self) -> AsText | None:
+        """How a tuple is typed; None for a field of another kind."""
+        return next((mark for mark in self.marks if isinstance(mark, AsText)), None)
+
+    def value(self, held: Any) -> Any:
+        """What a job has for what a request holds."""
+        return held if self.text is None else self.text.read(held)
+
+    def held(self, value: Any) -> Any:
+        """What a request holds for what a job has."""
+        return value if self.text is None else self.text.write(value)
 
     def read(self, given: Any, *, spelled: str = "", as_text: bool = False) -> Any:
         """A value as the field holds it.
@@ -181,22 +200,36 @@ def most_rule(most: float) -> tuple[str, str]:
     return f"at most {most:,}", "check the number"
 
 
-def _is_of_class(annotation: Any) -> bool:
-    origin: Any = get_origin(annotation)
-    return origin is ClassVar
+def _marked(declared: Any) -> tuple[Any, ...]:
+    """A type and the marks around it."""
+    return get_args(declared) if get_origin(declared) is Annotated else (declared,)
+
+
+def declared_fields(kind: Any) -> dict[str, Field]:
+    """The fields of a dataclass, as a request holds them: None where the default is told in words."""
+    hints, found = get_type_hints(kind, include_extras=True), {}
+    for each in dataclasses.fields(kind):
+        declared, *marks = _marked(hints[each.name])
+        if any(isinstance(mark, AsText) for mark in marks):
+            declared = ListText
+        default = each.default
+        if any(isinstance(mark, Option) and mark.default for mark in marks):
+            declared, default = declared | None, None
+        marked = Annotated[(declared, *marks)] if marks else declared
+        found[each.name] = Field.of(each.name, marked, default)
+    return found
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Fields:
     """Values of the fields that a class declares: checked, unchangeable, and it is known which were given.
 
-    A value that is None is not given; a field that is not given reads as its default.
+    In the place of a class variable that is a dataclass stand those of its fields that are options. A value
+    that is None is not given; a field that is not given reads as its default.
     """
 
     model_fields: ClassVar[dict[str, Field]] = {}
     """By name, in the order of the class, those of its bases first."""
-    names: ClassVar[frozenset[str]] = frozenset()
-    """What a user may write: the fields, and in the place of a part its fields."""
     aliases: ClassVar[Mapping[str, str]] = {}
     """Other names of fields."""
     moved: ClassVar[Mapping[str, str]] = {}
@@ -206,15 +239,17 @@ class Fields:
     """Those of `moved` that were given, as the user wrote them, each with the name of today."""
 
     def __init_subclass__(cls) -> None:
-        own = {
-            name: Field.of(name, annotation, cls.__dict__.get(name, REQUIRED))
-            for name, annotation in inspect.get_annotations(cls, eval_str=True).items()
-            if name != "old_names" and not _is_of_class(annotation)
-        }
+        own: dict[str, Field] = {}
+        for name, annotation in inspect.get_annotations(cls, eval_str=True).items():
+            default, origin = cls.__dict__.get(name, REQUIRED), cast(Any, get_origin(annotation))
+            if origin is ClassVar and dataclasses.is_dataclass(default):
+                options = {n: each for n, each in declared_fields(default).items() if each.option}
+                own |= options
+                for option, each in options.items():
+                    setattr(cls, option, each.default)
+            elif origin is not ClassVar and name != "old_names":
+                own[name] = Field.of(name, annotation, default)
         cls.model_fields = {**cls.model_fields, **own}
-        parts = {name: field.part for name, field in cls.model_fields.items()}
-        within = [part.model_fields if part else [name] for name, part in parts.items()]
-        cls.names = frozenset(name for names in within for name in names)
         for name, field in own.items():
             if isinstance(field.default, dict | list):
                 delattr(cls, name)  # `__getattr__` gives everyone one of his own
@@ -255,18 +290,16 @@ class Fields:
         return frozenset(self.__dict__)
 
     def given(self, *, without_defaults: bool = False) -> dict[str, Any]:
-        """The fields that were given, those of a part of the class among them, as a job file holds them.
+        """The fields that were given, as a job file holds them.
 
         Args:
             without_defaults: Leave out what is the default anyway.
         """
-        found: dict[str, Any] = {}
-        for name, value in self.__dict__.items():
-            if isinstance(value, Fields):
-                found |= value.given(without_defaults=without_defaults)
-            elif not without_defaults or value != type(self).model_fields[name].default:
-                found[name] = _plain(value)
-        return found
+        return {
+            name: _plain(value)
+            for name, value in self.__dict__.items()
+            if not without_defaults or value != type(self).model_fields[name].default
+        }
 
     @classmethod
     def _spread(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -306,14 +339,13 @@ class Fields:
         old = {name: self.moved[name] for name in given if name in self.moved}
         self.old_names = {as_written(name): as_written(own) for name, own in old.items()}
 
-        self._fill(self._prepared(stated), known=self.names, spelled=spelled, as_text=bool(prefix))
+        self._fill(self._prepared(stated), spelled=spelled, as_text=bool(prefix))
         self._check_agreement()
 
     def _fill(
         self,
         stated: Mapping[str, Any],
         *,
-        known: Collection[str],
         spelled: Callable[[str], str],
         as_text: bool,
     ) -> None:
@@ -321,7 +353,6 @@ class Fields:
 
         Args:
             stated: Field to value.
-            known: Names that a user may write.
             spelled: A field's name as the user wrote it.
             as_text: Whether every value is text, as on the command line.
         """
@@ -330,21 +361,11 @@ class Fields:
             if value is None:
                 if field.default is REQUIRED:
                     raise missing_field(spelled(name))
-            elif (kind := field.part) is None or isinstance(value, kind):
-                self.__dict__[name] = (
-                    field.read(value, spelled=spelled(name), as_text=as_text) if kind is None else value
-                )
-            elif isinstance(value, Mapping):
-                self.__dict__[name] = part = kind.__new__(kind)
-                part._fill(value, known=known, spelled=spelled, as_text=as_text)
             else:
-                raise ConfigError(
-                    f"{spelled(name)}={value!r:.60} is invalid: it must be a mapping of names to values. "
-                    f"To fix: write {spelled(name)} as name: value."
-                )
+                self.__dict__[name] = field.read(value, spelled=spelled(name), as_text=as_text)
         for name in stated:
             if name not in self.model_fields:
-                raise unknown_field(str(name), known, spelled)
+                raise unknown_field(str(name), self.model_fields, spelled)
 
     def __getattr__(self, name: str) -> Any:
         field = type(self).model_fields.get(name)

@@ -17,13 +17,13 @@ from precision_time.executor import OneCopy, process_map
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.priced import predict_step_times
 from precision_time.parallel.layout import EQUAL_WITHIN, Layout, Offload, Recompute, simplicity
-from precision_time.parallel.space import parse_fixed
 from precision_time.planning.layouts.advice import why_first
 from precision_time.planning.layouts.api import _batch, find_layouts
 from precision_time.planning.layouts.pricing import bounds_of, families_of, price_layouts
 from precision_time.planning.layouts.result import LayoutSearch
 from precision_time.planning.layouts.search import search_layouts
 from precision_time.predict.remedies import memory_of_job
+from precision_time.request.layout import parse_fixed
 from precision_time.workload.resolve import load_workload
 
 from .conftest import Question, needed, question_of

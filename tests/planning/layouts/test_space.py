@@ -10,8 +10,9 @@ from precision_time.cost.search import space_of
 from precision_time.errors import ConfigError, UnknownNameError
 from precision_time.parallel.layout import Layout, PipelineSchedule, Recompute
 from precision_time.parallel.shape import model_shape
-from precision_time.parallel.space import Refusals, Space, parse_fixed
+from precision_time.parallel.space import Refusals, Space
 from precision_time.parallel.validation import check_model_layout
+from precision_time.request.layout import parse_fixed
 
 from .conftest import Question, question_of
 
@@ -113,13 +114,19 @@ def test_refusals_are_counted_by_rule(small: Question) -> None:
         ("tp=two", "tp=two"),
         ("schedule=fast", "zero-bubble"),
         ("sequence_parallel=maybe", "maybe"),
-        ("stage_layers=4", "stage_layers"),
+        ("stage_layers=4,two", "stage_layers"),
     ],
 )
 def test_pairs_that_cannot_be_say_the_way_out(pair: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
         parse_fixed([pair])
     assert "To fix" in str(caught.value)
+
+
+def test_lists_are_fixed_as_they_are_typed_elsewhere() -> None:
+    fixed = parse_fixed(["stage_layers=7,8x2", "rank_order=tp-cp-pp-dp", "grad_accum=2,4"])
+    assert fixed["stage_layers"] == ((7, 8, 8),) and fixed["rank_order"] == (("tp", "cp", "pp", "dp"),)
+    assert fixed["num_microbatches"] == (2, 4)
 
 
 def test_an_unknown_field_names_the_nearest() -> None:

@@ -214,10 +214,10 @@ def _layouts(request: Request, count: int) -> tuple[str, ...]:
 
 
 def _layout_text(fields: Mapping[str, Any]) -> str:
-    from precision_time.request.schema import LayoutOptions
+    from precision_time.request.schema import LAYOUT, LAYOUT_OPTIONS
 
     return ",".join(
-        f"{name}={fields[name]}" for name in LayoutOptions.model_fields if fields.get(name) is not None
+        f"{name}={fields[name]}" for name in LAYOUT if name in LAYOUT_OPTIONS and fields.get(name) is not None
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from precision_time.errors import ConfigError
 from precision_time.request.request import Request
-from precision_time.request.schema import ALIASES, LayoutOptions, RequestFields
+from precision_time.request.schema import ALIASES, RequestFields
 
 from .estimate import JobEstimate, estimate_job
 from .online.eta import Eta
@@ -57,7 +57,7 @@ class TrialPredictions:
         """
         self.request = request if isinstance(request, Request) else Request.of(request)
         self.options = dict(options or {})
-        known = {*RequestFields.model_fields, *LayoutOptions.model_fields, *ALIASES}
+        known = {*RequestFields.model_fields, *ALIASES}
         if isinstance(fields, Mapping):
             for name, field in fields.items():
                 if field not in known:

@@ -58,7 +58,7 @@ def test_loop_is_predicted_told_logged_and_measured(accelerate: Any) -> None:
     logged = train(accelerate, tracker, clock, mixed_precision="bf16", gradient_accumulation_steps=4)
     assert not tracker.failure and not tracker.run.failure
     request = tracker.run.described.request
-    assert (request.precision, request.layout.num_microbatches, request.batch_size) == ("bf16-mixed", 4, 4)
+    assert (request.precision, request.num_microbatches, request.batch_size) == ("bf16-mixed", 4, 4)
     assert (request.gpus, request.optimizer) == (1, "sgd")
     assert len(said) == 1 and "12 steps" in said[0]
     assert logged[9]["eta/remaining_s"] == pytest.approx(2 * STEP_S, rel=0.1)

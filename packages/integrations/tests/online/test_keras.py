@@ -107,7 +107,7 @@ for kind in ("DataParallel", "ModelParallel"):
     made = type(kind, (), {"device_mesh": Mesh(), "batch_dim_name": "batch"})()
     keras.distribution.distribution = lambda made=made: made
     spread = describe_model(net(), batch, {"device": "A100"})
-    found[kind] = [spread.request.gpus, spread.request.layout.tp, len(spread.reasons)]
+    found[kind] = [spread.request.gpus, spread.request.tp, len(spread.reasons)]
 print("found", json.dumps(found))
 """
 

@@ -109,7 +109,7 @@ def test_fit_is_predicted_told_logged_and_measured(lab: Any) -> None:
     trainer.fit(lab.module(), lab.loader(), lab.loader(2))
     assert not lab.callback.failure and not lab.callback.run.failure
     request = lab.callback.run.described.request
-    assert (request.optimizer, request.batch_size, request.layout.num_microbatches) == ("adamw", 4, 2)
+    assert (request.optimizer, request.batch_size, request.num_microbatches) == ("adamw", 4, 2)
     assert (request.gpus, request.nodes, request.precision, request.steps) == (1, 1, "fp32", 12)
     assert len(lab.said) == 1 and "a step of Tiny" in lab.said[0] and "12 steps" in lab.said[0]
     assert lab.etas[0].basis == "prediction" and lab.etas[0].total_steps == 12

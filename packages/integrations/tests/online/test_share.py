@@ -13,7 +13,7 @@ from precision_time.corpus.own import read_own_steps
 from precision_time.cost.job import Jobs
 from precision_time.cost.step import price
 from precision_time.errors import OutputError, PrecisionTimeError
-from precision_time.request.schema import LayoutOptions, RequestFields
+from precision_time.request.schema import RequestFields
 from precision_time_integrations.online import offer
 from precision_time_integrations.online.share import shared_runs
 
@@ -66,7 +66,7 @@ def test_the_same_jobs_without_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize("base", [RESNET, {**RESNET, "model": "llama3.2-1b", "seq_len": 512}])
 def test_no_field_carries_a_word_out(tmp_path: Path, base: dict[str, Any]) -> None:
     """Any text of a request may be private: whatever takes the word refuses it or does not share it."""
-    fields = {**RequestFields.model_fields, **LayoutOptions.model_fields}.keys() & offer.MEASURED
+    fields = RequestFields.model_fields.keys() & offer.MEASURED
     carried = 0
     for index, name in enumerate(sorted(fields)):
         for value in (SECRET, f"{SECRET},q", {SECRET: 1}, {"vocab": SECRET}):

@@ -105,7 +105,7 @@ def test_run_is_predicted_told_logged_and_measured(lab: Any) -> None:
     request = lab.callback.run.described.request
     assert request.model["model_type"] == "llama" and request.seq_len == 8
     assert (request.optimizer, request.batch_size, request.stack) == ("adamw", 4, "hf-trainer")
-    assert (request.layout.num_microbatches, request.layout.recompute) == (2, "full")
+    assert (request.num_microbatches, request.recompute) == (2, "full")
     assert (request.gpus, request.precision, request.steps) == (1, "fp32", 12)
     assert len(lab.said) == 1 and "12 steps" in lab.said[0] and "Not read" not in lab.said[0]
     assert lab.etas[0].basis == "prediction" and lab.etas[0].total_steps == 12

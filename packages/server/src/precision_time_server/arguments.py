@@ -8,10 +8,10 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from precision_time.errors import ConfigError, shown
+from precision_time.fields import NUMBER, Count, Option, PositiveNumber, Read
 from precision_time.hardware.device_table import canonical_device
 from precision_time.planning.money.offer import Offer
-from precision_time.request.fields import NUMBER, Count, Option, PositiveNumber, Read
-from precision_time.request.schema import request_fields
+from precision_time.request.schema import RequestFields
 from precision_time.request.sweep import values_of
 from precision_time.request.validation import Fields
 
@@ -67,7 +67,7 @@ def _offers(given: Any) -> tuple[Offer, ...]:
 
 def _counts(given: Any) -> list[int]:
     if isinstance(given, str):
-        return _whole(values_of("gpus", dict(request_fields())["gpus"], given), given)
+        return _whole(values_of("gpus", RequestFields.model_fields["gpus"], given), given)
     found = given if isinstance(given, list) else [given]
     if not 1 <= len(found) <= 1000 or not all(type(each) is int for each in found):
         raise ValueError("a whole number, or a list of up to 1,000")

@@ -9,7 +9,7 @@ from precision_time.cache import data
 from precision_time.errors import ConfigError, shown
 from precision_time.precision.catalog import is_policy_file
 from precision_time.request.request import Request
-from precision_time.request.schema import ALIASES, request_fields
+from precision_time.request.schema import ALIASES, RequestFields
 
 from .defaults import joined
 
@@ -38,7 +38,7 @@ _MODELS = ("model", "reference", "teacher")
 @data
 def job_fields() -> frozenset[str]:
     """Fields that a job may have, by their own names."""
-    return frozenset(name for name, _ in request_fields()) - REFUSED.keys()
+    return frozenset(name for name in RequestFields.model_fields) - REFUSED.keys()
 
 
 def checked(fields: Mapping[str, Any]) -> dict[str, Any]:

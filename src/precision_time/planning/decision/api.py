@@ -24,7 +24,7 @@ from ...predict.sweep import Table
 from ...records import dataclass
 from ...request.request import Request
 from ...request.resolve import stack_of, workload_of
-from ...request.schema import ALIASES, RUN_LENGTHS, request_fields
+from ...request.schema import ALIASES, RUN_LENGTHS, RequestFields
 from ...request.signature import takes_request_fields
 from ...request.sweep import axes_of
 from ...workload.workload import Workload
@@ -46,7 +46,7 @@ _OF_THE_PLAN = frozenset(
         *("scope", "uneven"),
     }
 )
-PLANNED_FIELDS = tuple(name for name, _ in request_fields() if name not in _OF_THE_PLAN)
+PLANNED_FIELDS = tuple(name for name in RequestFields.model_fields if name not in _OF_THE_PLAN)
 """Fields of a request that a plan takes, each with one value or several that compete."""
 RUN_FIELDS = {
     name: RunOptions.model_fields[name]

@@ -13,19 +13,19 @@ from ...diagnostics import Diagnostic, Diagnostics, Severity
 from ...errors import ConfigError
 from ...learn.artifact import chosen_predictor
 from ...parallel.layout import Layout
-from ...parallel.space import Fixed, parse_fixed
+from ...parallel.space import Fixed
 from ...predict.api import diagnostics_of, predict
 from ...predict.prediction import Prediction
 from ...predict.remedies import at_layout, suggest_fit
 from ...ray_executor import open_executor
-from ...request.layout import habits_with_experts
+from ...request.layout import habits_with_experts, parse_fixed
 from ...request.lengths import check_full_rows
 from ...request.method import degrees_of_method
 from ...request.practice import axes_of
 from ...request.published import usual_global_batch
 from ...request.request import Request
 from ...request.resolve import cluster_of, precision_of, stack_of, usual_stack_of, workload_of
-from ...request.schema import LayoutOptions, request_fields
+from ...request.schema import LAYOUT_OPTIONS, RequestFields
 from ...request.signature import as_request, takes_request_fields
 from ...workload.workload import Workload
 from .memory_timeline import MemoryTimeline, memory_of_step
@@ -35,7 +35,7 @@ from .timeline import step_timeline
 
 _OF_ONE_LAYOUT = frozenset(
     {
-        *LayoutOptions.model_fields,
+        *LAYOUT_OPTIONS,
         *(
             "anchors",
             "batch_size",
@@ -49,7 +49,7 @@ _OF_ONE_LAYOUT = frozenset(
         ),
     }
 )
-SEARCHED_FIELDS = tuple(name for name, _ in request_fields() if name not in _OF_ONE_LAYOUT)
+SEARCHED_FIELDS = tuple(name for name in RequestFields.model_fields if name not in _OF_ONE_LAYOUT)
 """Fields of a request that a search takes; the others belong to one layout or to a run."""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from ...errors import ConfigError
 from ...records import dataclass
 from ...request.request import Request
-from ...request.schema import ALIASES, GLOBAL_BATCHES, RUN_LENGTHS, request_fields
+from ...request.schema import ALIASES, GLOBAL_BATCHES, RUN_LENGTHS, RequestFields
 from ...request.sweep import values_of
 from .schema import PhaseLength
 
@@ -189,7 +189,7 @@ def _plateaus(
     Raises:
         ConfigError: If several fields have several values, or there is less than a step for each.
     """
-    fields = dict(request_fields())
+    fields = RequestFields.model_fields
     ramps = {
         field: values
         for field, given in changes.items()

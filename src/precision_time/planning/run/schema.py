@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from ...errors import ConfigError
-from ...request.fields import FILE, NUMBER, BatchSize, Count, LongCount, Option, PositiveNumber, Read
+from ...fields import FILE, NUMBER, BatchSize, Count, LongCount, Option, PositiveNumber, Read
 from ...request.validation import Fields
 from ...units import duration_s
 

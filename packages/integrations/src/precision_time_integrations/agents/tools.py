@@ -292,7 +292,7 @@ _TEXT = {"type": "string"}
 def tools() -> tuple[AgentTool, ...]:
     """All tools, in the order in which a question is asked."""
     brief: dict[str, Any] = answer_schema("brief")["properties"]["predictions"]["items"]
-    every = tuple(RequestFields.model_fields) + tuple(RequestFields.names)
+    every = tuple(RequestFields.model_fields)
     forms = [form["properties"] for form in brief["oneOf"]]
     predicted: dict[str, Any] = {name: {} for form in forms for name in form}
     return (

@@ -158,9 +158,9 @@ def measure(
 
 def _count(name: str, text: str | None) -> int | None:
     """A number as a request reads it."""
-    from precision_time.request.schema import request_fields
+    from precision_time.request.schema import RequestFields
 
-    return None if text is None else int(dict(request_fields())[name].read(text, as_text=True))
+    return None if text is None else int(RequestFields.model_fields[name].read(text, as_text=True))
 
 
 def _own_models(

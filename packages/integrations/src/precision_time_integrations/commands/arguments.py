@@ -15,9 +15,8 @@ from typing import Any
 
 from precision_time.errors import PrecisionTimeError
 from precision_time.launch.emit import facts_of_config
-from precision_time.launch.facts import options_of_facts
+from precision_time.launch.facts import fields_of_facts
 from precision_time.launch.table import launcher_of
-from precision_time.request.schema import LayoutOptions
 from precision_time.workload.families.decoder import DecoderConfig
 
 from ..projects import parts
@@ -287,18 +286,16 @@ def put_facts(found: Arguments, facts: Mapping[str, Any], gpus: int | None) -> N
     if {"layers", "hidden", "heads"} <= sizes.keys():
         rms = stated.get("norm") == "rms"
         found.fields |= {"model": _LLAMA if rms else _GPT, "sizes": sizes}
-    options = options_of_facts(
+    layout = fields_of_facts(
         {name: value for name, value in stated.items() if name not in ("global_batch", "dp")},
         int(stated.get("layers", 0)),
         gpus,
     )
-    plain = LayoutOptions()
-    for name in LayoutOptions.model_fields:
-        value = getattr(options, name)
-        if name in ("schedule", "sequence_parallel") and (name not in stated or options.pp * options.tp == 1):
-            continue
-        if value != getattr(plain, name) or (name in stated and name in ("zero_stage", "num_microbatches")):
-            found.fields[name] = getattr(value, "value", value)
+    layout |= {name: stated[name] for name in ("num_microbatches",) if name in stated}
+    cut = layout.get("pp", 1) * layout.get("tp", 1) > 1
+    for name, value in layout.items():
+        if name not in ("schedule", "sequence_parallel") or (name in stated and cut):
+            found.fields[name] = value
     _accumulation(found.fields, gpus)
 
 

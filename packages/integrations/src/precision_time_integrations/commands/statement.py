@@ -9,13 +9,13 @@ from typing import Any
 
 from precision_time.errors import ConfigError, nearest_names, shown
 from precision_time.planning.run.schema import RunOptions
-from precision_time.request.schema import ALIASES, LayoutOptions, RequestFields
+from precision_time.request.schema import ALIASES, RequestFields
 from precision_time.request.sweep import RUN
 
 COMMENT = "#PRECISION_TIME"
 VARIABLE = "PRECISION_TIME_JOB"
 _REMEDY = f"To fix: write it like `{COMMENT} model=resnet50 batch_size=256 epochs=90`."
-_NOT_STATED = frozenset({"layout", "cluster", "example_inputs", "forward", "loss", "trust"})
+_NOT_STATED = frozenset({"cluster", "example_inputs", "forward", "loss", "trust"})
 
 
 def stated_fields(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -35,10 +35,10 @@ def stated_fields(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
             run |= RunOptions.of(value).given()
         elif key in RunOptions.model_fields:
             run[key] = value
-        elif key in {*RequestFields.model_fields, *LayoutOptions.model_fields} - _NOT_STATED:
+        elif key in RequestFields.model_fields.keys() - _NOT_STATED:
             fields[key] = value
         else:
-            known = {*RequestFields.model_fields, *LayoutOptions.model_fields, *RunOptions.model_fields}
+            known = {*RequestFields.model_fields, *RunOptions.model_fields}
             near = nearest_names(name, known)
             guess = f" Did you mean {' or '.join(near)}?" if near else ""
             raise ConfigError(f"{COMMENT} names {shown(name)}, which is no field of a job.{guess} {_REMEDY}")

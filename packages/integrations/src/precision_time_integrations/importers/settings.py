@@ -10,7 +10,7 @@ from precision_time.cache import data
 from precision_time.errors import ConfigError, PrecisionTimeError, in_one_line
 from precision_time.hardware.catalog import get_device
 from precision_time.launch.emit import facts_of_config, known_launcher
-from precision_time.launch.facts import options_of_facts
+from precision_time.launch.facts import fields_of_facts
 from precision_time.workload.families.tables import ModelEntry, find_entry, model_table
 
 from .lines import Found, count, flags_of
@@ -41,11 +41,11 @@ def fields_of_settings(launcher: str, settings: Mapping[str, str], *, gpus: int 
         return found
     try:
         facts = facts_of_config(launcher, text)
-        layout = options_of_facts(facts, int(facts.get("layers") or 0), gpus)
+        layout = fields_of_facts(facts, int(facts.get("layers") or 0), gpus)
     except (PrecisionTimeError, ValueError, TypeError, KeyError, ZeroDivisionError) as error:
         found.notes.append(f"the settings of {table.title} could not be read: {in_one_line(error)}")
         return found
-    found.fields.update(layout.given(without_defaults=True))
+    found.fields.update(layout)
     for field, fact in (("batch_size", "micro_batch"), ("seq_len", "seq_len"), ("optimizer", "optimizer"),
                         ("precision", "precision")):  # fmt: skip
         if facts.get(fact) not in (None, "", 0, "none"):

@@ -58,8 +58,7 @@ def deepspeed_fields(config: Mapping[str, Any], *, devices: int) -> dict[str, An
         ConfigError: If it is none, or says what no layout can.
     """
     stated = _without_auto(config)
-    options = layout_of_config("deepspeed", json.dumps(stated, default=str), gpus=devices)
-    fields = options.given(without_defaults=True)
+    fields = layout_of_config("deepspeed", json.dumps(stated, default=str), gpus=devices)
     fields.pop("num_microbatches", None)  # the trainer's own says it
     for key, word in (("bf16", "bf16-mixed"), ("fp16", "fp16-mixed"), ("torch_autocast", "")):
         part = stated.get(key)

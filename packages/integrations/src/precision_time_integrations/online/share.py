@@ -24,6 +24,7 @@ from precision_time.corpus.own import Beside, OwnStep, header_of, is_of_requests
 from precision_time.cost.job import Job, Jobs
 from precision_time.cost.step import price
 from precision_time.errors import ConfigError, CorpusError, OutputError, PrecisionTimeError
+from precision_time.fields import choices_of
 from precision_time.hardware.catalog import get_device
 from precision_time.hardware.custom import BESIDE
 from precision_time.hardware.custom_schema import CustomDevice, read
@@ -32,9 +33,8 @@ from precision_time.hardware.links import fabric_name, parse_network
 from precision_time.hardware.nodes import get_node_type
 from precision_time.io import table_cell, write_atomically
 from precision_time.precision.catalog import parse_precision
-from precision_time.request.fields import choices_of
 from precision_time.request.request import Request
-from precision_time.request.schema import STEP_TIME_S, LayoutOptions, RequestFields
+from precision_time.request.schema import STEP_TIME_S, RequestFields
 from precision_time.workload.graph import Node, OpClass, OpGraph, graph_to_json
 from precision_time.workload.resolve import canonical_name, is_known_model, samples_of
 
@@ -213,8 +213,8 @@ def _kept(name: str, value: Any, job: Job) -> Any:
 @data
 def _choices() -> frozenset[str]:
     """Fields that are one of a few words."""
-    fields = {**RequestFields.model_fields, **LayoutOptions.model_fields}
-    return frozenset(name for name, info in fields.items() if choices_of(info.annotation))
+    fields = RequestFields.model_fields.items()
+    return frozenset(name for name, info in fields if choices_of(info.annotation))
 
 
 def _precision(value: Any, _: Job) -> Any:

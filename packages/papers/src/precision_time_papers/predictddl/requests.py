@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from precision_time.cost.job import Job
 from precision_time.errors import ConfigError, in_one_line, printable, shown, validation_problems
+from precision_time.fields import COUNT, MAX_COUNT, Count
 from precision_time.hardware.device import Cluster
 from precision_time.hardware.inventory import ClusterResources
 from precision_time.io import read_input, read_yaml
@@ -29,7 +30,6 @@ from precision_time.request.datasets import (
     type_of,
     type_of_workload,
 )
-from precision_time.request.fields import COUNT, MAX_COUNT, Count
 from precision_time.request.request import Request
 from precision_time.workload.graph import OpGraph
 from precision_time.workload.resolve import check_named_in_data

@@ -15,8 +15,8 @@ from typing import Any, Literal, get_args, get_origin
 from fastapi import APIRouter, Request, Response
 
 from precision_time.cache import data
-from precision_time.request.fields import plain_type
-from precision_time.request.schema import request_fields, sections_of_fields
+from precision_time.fields import plain_type
+from precision_time.request.schema import RequestFields, sections_of_fields
 from precision_time.request.validation import Field
 
 from ..jobs import job_fields
@@ -118,7 +118,7 @@ def page() -> Page:
 def form_fields() -> list[dict[str, Any]]:
     """The fields of a request that the page's form has: name, kind, choices, help, default, section, flag."""
     found = []
-    for name, info in request_fields():
+    for name, info in RequestFields.model_fields.items():
         option = info.option
         if option is None or name in _APART or name not in job_fields():
             continue

@@ -1,4 +1,4 @@
-"""Types of the fields of a request: what a value may be, how it is read, how the command line shows it."""
+"""How a field is declared where it acts: what a value may be, how it is read, how an option shows it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from msgspec import Meta
 
-from ..errors import ConfigError, shown
-from ..precision.catalog import is_policy_file
-from ..records import dataclass
+from .errors import ConfigError, shown
+from .records import dataclass
 
 MAX_COUNT = 10_000_000
 """No cluster, batch or sequence is longer: a guard against typing errors."""
@@ -55,6 +54,19 @@ class Read:
     """Whether it takes the name of the field as well."""
     checks: bool = False
     """Whether it checks the type, too: of classes that msgspec does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class AsText:
+    """Marks a tuple that is typed as text: a request holds the text, a job what it says."""
+
+    read: Callable[[str], tuple[Any, ...]]
+    """Raises a `ConfigError`."""
+    write: Callable[[tuple[Any, ...]], str]
+
+
+class Varied:
+    """Marks a field of a layout that the search for layouts varies."""
 
 
 _MOST_DIGITS = 4000
@@ -139,19 +151,6 @@ def _finite(given: Any) -> Any:
     return given
 
 
-def _precision(given: Any) -> Any:
-    """A policy of the user's own, in a file or as a mapping, as what it says: requests travel, files do not.
-
-    Raises:
-        ConfigError: If it cannot be read or says what no policy can.
-    """
-    if isinstance(given, Mapping) or is_policy_file(given):
-        from ..precision.own import stated_policy
-
-        return stated_policy(given)
-    return given
-
-
 def pairs_of(text: str) -> dict[str, Any]:
     """`"gpus=8,precision=tf32"` as a mapping; a value that is no JSON is a word, an object is taken as it is.
 
@@ -218,7 +217,6 @@ FILE = Read(_file, checks=True)
 FILE_OR_MAPPING = Read(_file_or_mapping, checks=True)
 TEXTS = Read(_texts)
 FINITE = Read(_finite)
-PRECISION = Read(_precision)
 Count = Annotated[int, COUNT, Meta(ge=1, le=MAX_COUNT)]
 LongCount = Annotated[int, TOTAL, Meta(ge=1, le=MAX_VALUE)]
 NaturalNumber = Annotated[int, COUNT, Meta(ge=0, le=MAX_COUNT)]
