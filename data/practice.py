@@ -46,6 +46,7 @@ most_times = 4.0
 
 [run]"""
 _LEAST_VOTES = 0.02
+_OF_RL = "rl-trainer"
 _AGES = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
 """Years after the device to which the age of software is rounded."""
 
@@ -95,6 +96,8 @@ def rows_of(measured: Iterable[Measurement]) -> list[Row]:
         method = (
             ("qlora" if adapter.startswith("q") else "lora") if adapter else data.method_in_words(item.task)
         )
+        if item.task.startswith(_OF_RL):  # adapters or not: nobody takes such a trainer for anything else
+            method = "rl"
         found.append(
             Row(
                 publisher=publisher(item),

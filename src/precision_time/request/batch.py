@@ -104,7 +104,7 @@ def _plain_job(job: Job, request: RequestFields, global_batch: float | None, fou
 
 def _is_cut(job: Job, request: RequestFields) -> bool:
     """Whether a batch of answers is cut into micro batches that fit: as many as memory asks for."""
-    stated = request.batch_size is not None or "num_microbatches" in request.layout.model_fields_set
+    stated = request.batch_size is not None or "num_microbatches" in request.model_fields_set
     return job.workload.answers_per_prompt is not None and not stated
 
 
