@@ -148,7 +148,7 @@ def lengths_at(mean: float, spread: float, most: float, shares: Floats) -> Float
     """Tokens that these shares of the answers do not exceed.
 
     >>> [round(float(found)) for found in lengths_at(500.0, 0.5, 2000.0, np.array([0.0, 0.5, 1.0]))]
-    [0, 448, 2000]
+    [0, 447, 2000]
     """
     if spread <= 0.0 or mean >= most:
         return np.where(shares > 0.0, mean, 0.0)
