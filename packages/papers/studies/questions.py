@@ -124,14 +124,14 @@ def asked_of(
     rows: Sequence[Measurement], chosen: Sequence[Measurement]
 ) -> tuple[list[Asked], list[Job], int]:
     """The questions of rows with their scenarios, the jobs of these, and how many questions were refused."""
-    voters = votes.rows_of(rows)
+    counted = votes.counted(votes.rows_of(rows))
     asked: list[Asked] = []
     jobs: list[Job] = []
     refused, others, last = 0, Votes(stacks=(), settings={}), ""
     for number, row in enumerate(chosen):
         if publisher(row) != last:
             last = publisher(row)
-            others = votes.votes_of(votes.tables_of([each for each in voters if each.publisher != last]))
+            others = votes.votes_of(votes.tables_of(counted, without=last))
             print(f"{number} of {len(chosen)} rows, {len(jobs):,} jobs", file=sys.stderr, flush=True)
         for level in LEVELS:
             try:

@@ -33,7 +33,7 @@ from ..learn.predictor import Times
 from ..learn.priced import price_jobs
 from ..parallel.layout import Layout, Recompute
 from ..records import dataclass
-from ..request.practice import at_points, axes_of, practice, question_of, usual_scenarios
+from ..request.practice import Question, at_points, axes_of, practice, question_of, usual_scenarios
 from ..request.practice import scenarios as joint
 from ..request.request import Request
 from ..request.resolve import cluster_of, stack_of
@@ -79,11 +79,19 @@ class Scenario:
             times = whole / self.micro_batch_size
             cut = (times >= 1.0) & (times == np.round(times))
             micro, counts = np.where(cut, self.micro_batch_size, micro), np.where(cut, times, counts)
-        can = micro >= 1.0
-        if uncut and can.any():  # what does not fit uncut is not run like that
-            needed = total_bytes(memory_of(Jobs.at(self.job, micro, counts)))
-            can &= np.broadcast_to(needed, can.shape) <= self.job.cluster.device.usable_bytes
-        return micro, counts, can
+        return _cut_to_fit(self.job, micro, counts)
+
+
+def _cut_to_fit(job: Job, micro: Floats, counts: Floats) -> tuple[Floats, Floats, Bools]:
+    """Micro batches halved until they fit, their number, and whether any does: else nobody runs it."""
+    halvings = int(np.log2(max(micro.max(initial=1.0), 1.0)))
+    parts = micro[:, None] / 2.0 ** np.arange(halvings + 1)
+    whole = (parts >= 1.0) & ((parts == np.round(parts)) | (np.arange(halvings + 1) == 0))
+    times = counts[:, None] * (micro[:, None] / parts)
+    needed = np.broadcast_to(total_bytes(memory_of(Jobs.at(job, parts.ravel(), times.ravel()))), parts.size)
+    fits = whole & (needed.reshape(parts.shape) <= job.cluster.device.usable_bytes)
+    first, rows = fits.argmax(axis=1), np.arange(len(micro))
+    return parts[rows, first], times[rows, first], fits.any(axis=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,8 +145,7 @@ def scenarios_of(request: Request, job: Job, *, votes: Votes | None = None) -> t
     own = Scenario(weight=1.0, fields={}, job=job)
     if job.workload.method is not None or request.anchors or request.calibration is not None:
         return (own,)
-    # The scenarios are those of all batches, so that the rows of a sweep have what each has alone.
-    question = replace(question_of(request, job.workload, job.cluster), samples=None)
+    question = _of_all_rows(question_of(request, job.workload, job.cluster))
     settings = _settings()
     points = (*POINTS, *(["batch"] if question.family in settings["cut_families"] else ()))
     most = int(settings["most"])
@@ -159,6 +166,15 @@ def scenarios_of(request: Request, job: Job, *, votes: Votes | None = None) -> t
     share = float(settings["own_share"])
     rest = (replace(each, weight=(1.0 - share) * each.weight / total) for each in others)
     return (replace(own, weight=share), *rest)
+
+
+def _of_all_rows(question: Question) -> Question:
+    """The question of all batches and of all numbers of devices of a scale, one device among those of a host.
+
+    So the rows of a sweep have the scenarios that each has alone, and more devices are not other people.
+    """
+    scale = "host" if question.scale == "one" else question.scale
+    return replace(question, samples=None, scale=scale, num_devices=2)
 
 
 def leaves_layout_open(scenarios: Sequence[Scenario]) -> bool:
@@ -209,7 +225,8 @@ def _layout(layout: Layout, stack: str, fields: Mapping[str, Any]) -> Layout:
         }  # fmt: skip
         zero = max(zero, 3)
     changes["zero_stage"] = min(zero, 1) if changes.get("pp", layout.pp) > 1 else zero
-    return replace(layout, **changes)
+    made = replace(layout, **changes)
+    return made if made.data_ranks > 1 else replace(made, zero_stage=layout.zero_stage)
 
 
 def widened(

@@ -182,12 +182,27 @@ def usual_scenarios(question: Question, points: tuple[str, ...], most: int) -> t
 
 
 def at_points(of: Practice, points: Sequence[str]) -> Practice:
-    """The practice of the stack and of some of the points alone."""
+    """The practice of the stack and of some of the points alone; of a batch how large its parts are."""
     settings = {
-        stack: {name: each for name, each in found.items() if name in points}
+        stack: {
+            name: _merged(each, without="num_microbatches") if name == "batch" else each
+            for name, each in found.items()
+            if name in points
+        }
         for stack, found in of.settings.items()
     }
     return replace(of, settings=settings)
+
+
+def _merged(habits: Sequence[Habit], *, without: str) -> tuple[Habit, ...]:
+    """Alternatives without one of their fields, those that are equal then as one; the usual first."""
+    found: dict[tuple[tuple[str, Any], ...], Habit] = {}
+    for each in habits:
+        fields = {name: value for name, value in each.fields.items() if name != without}
+        key = tuple(fields.items())
+        weight = each.weight + (found[key].weight if key in found else 0.0)
+        found[key] = replace(found.get(key, each), weight=weight, fields=fields)
+    return tuple(sorted(found.values(), key=lambda each: -each.weight))
 
 
 def question_of(request: RequestFields, workload: Workload, cluster: Cluster) -> Question:
