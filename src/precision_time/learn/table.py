@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
@@ -253,9 +254,10 @@ def proxy_of(job: Job) -> Job:
 
 @memo(1024)
 def with_halves(batches: tuple[tuple[float, float], ...]) -> tuple[tuple[tuple[float, float], ...], Ints]:
-    """Micro batches followed by their halves, quarters ... as long as those are whole, each once.
+    """Micro batches followed by smaller ones, each once: halves, quarters ... as long as those are whole.
 
-    Each with the number of micro batches of a step, which its smaller ones have too.
+    And of each of these the nearest powers of two, and three times those, below it: most larger batches are no
+    multiple of a smaller one. Each with the number of micro batches of a step, which its smaller ones have too.
 
     Returns:
         All of them; and of each given one its smaller ones, counted from the first that was not given and -1
@@ -263,14 +265,20 @@ def with_halves(batches: tuple[tuple[float, float], ...]) -> tuple[tuple[tuple[f
 
     >>> batches, halves = with_halves(((12.0, 1), (2.0, 1)))
     >>> [size for size, _ in batches], halves.tolist()
-    ([12.0, 2.0, 6.0, 3.0, 1.0], [[0, 1], [2, -1]])
+    ([12.0, 2.0, 8.0, 6.0, 4.0, 3.0, 2.0, 1.0], [[0, 1, 2, 3, 4, 5], [5, -1, -1, -1, -1, -1]])
     """
     chains: list[list[tuple[float, float]]] = []
     for size, count in batches:
-        chain: list[tuple[float, float]] = []
-        while (size := size / 2.0) >= 1.0 and size.is_integer():
-            chain.append((size, count))
-        chains.append(chain)
+        smaller: set[float] = set()
+        each = size
+        while each >= 1.0:
+            below = 2.0 ** (math.ceil(math.log2(each)) - 1)
+            smaller |= {each, below, 1.5 * below, 0.75 * below}
+            if not (each / 2.0).is_integer():
+                break
+            each /= 2.0
+        kept = sorted((part for part in smaller if 1.0 <= part < size and part.is_integer()), reverse=True)
+        chains.append([(part, count) for part in kept])
     places = {
         pair: place for place, pair in enumerate(dict.fromkeys(pair for each in chains for pair in each))
     }
