@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
@@ -254,10 +253,10 @@ def proxy_of(job: Job) -> Job:
 
 @memo(1024)
 def with_halves(batches: tuple[tuple[float, float], ...]) -> tuple[tuple[tuple[float, float], ...], Ints]:
-    """Micro batches followed by smaller ones, each once: halves, quarters ... as long as those are whole.
+    """Micro batches followed by smaller ones, each once.
 
-    And of each of these the nearest powers of two, and three times those, below it: most larger batches are no
-    multiple of a smaller one. Each with the number of micro batches of a step, which its smaller ones have too.
+    Halves, quarters ... as long as those are whole, and 1, 2, 3, 4, 6, 8, 12 ... below it: with these alone most
+    batches would be a multiple of none. Each with the number of micro batches of a step, which they have too.
 
     Returns:
         All of them; and of each given one its smaller ones, counted from the first that was not given and -1
@@ -270,15 +269,14 @@ def with_halves(batches: tuple[tuple[float, float], ...]) -> tuple[tuple[tuple[f
     chains: list[list[tuple[float, float]]] = []
     for size, count in batches:
         smaller: set[float] = set()
-        each = size
-        while each >= 1.0:
-            below = 2.0 ** (math.ceil(math.log2(each)) - 1)
-            smaller |= {each, below, 1.5 * below, 0.75 * below}
-            if not (each / 2.0).is_integer():
-                break
-            each /= 2.0
-        kept = sorted((part for part in smaller if 1.0 <= part < size and part.is_integer()), reverse=True)
-        chains.append([(part, count) for part in kept])
+        half, power = size / 2.0, 1.0
+        while half >= 1.0 and half.is_integer():
+            smaller.add(half)
+            half /= 2.0
+        while power < size:
+            smaller |= {power, 1.5 * power} if power > 1.0 else {power}
+            power *= 2.0
+        chains.append([(part, count) for part in sorted(smaller, reverse=True) if part < size])
     places = {
         pair: place for place, pair in enumerate(dict.fromkeys(pair for each in chains for pair in each))
     }

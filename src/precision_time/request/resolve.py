@@ -373,8 +373,8 @@ def usual_stack_of(request: RequestFields, workload: Workload, cluster: Cluster)
     # Neither batch nor length decides a stack, nor the number of devices, that a sweep may go through.
     question = question_of(request, workload, cluster)
     scale = question.scale if question.scale == "fleet" else "host"
-    of_all = {"samples": None, "longest": None, "dataset": "", "given": frozenset()}
-    return usual_stack(replace(question, scale=scale, num_devices=1, **of_all))
+    of_all = replace(question, samples=None, longest=None, dataset="", given=frozenset())
+    return usual_stack(replace(of_all, scale=scale, num_devices=1))
 
 
 def stack_of(
