@@ -255,7 +255,7 @@ def proxy_of(job: Job) -> Job:
 def with_halves(batches: tuple[tuple[float, float], ...]) -> tuple[tuple[tuple[float, float], ...], Ints]:
     """Micro batches followed by smaller ones, each once.
 
-    Halves, quarters ... as long as those are whole, and 1, 2, 3, 4, 6, 8, 12 ... below it: with these alone most
+    Halves, quarters ... as long as those are whole, and 1, 2, 3, 4, 6, 8, 12 ... below it: without these most
     batches would be a multiple of none. Each with the number of micro batches of a step, which they have too.
 
     Returns:

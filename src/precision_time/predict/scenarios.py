@@ -48,7 +48,7 @@ _AXES = ("tp", "pp", "cp")
 _OF_LAYOUT = frozenset({"zero_stage", "recompute", "batch_size", "num_microbatches"})
 _TAIL = math.log(19.0)
 """Half the width of the 90 % interval of a logistic distribution of scale 1."""
-_STEPS = 60
+_STEPS = 50
 """Halvings of a range of times: to the last digit."""
 
 
@@ -343,19 +343,15 @@ def mixture(
     reach = 40.0
     first, last = (center - reach * below).min(axis=1), (center + reach * above).max(axis=1)
 
-    def quantile(share: Floats) -> Floats:
-        low, high = first.copy(), last.copy()
-        for _ in range(_STEPS):
-            middle = 0.5 * (low + high)
-            away = middle[:, None] - center
-            scaled = np.clip(away / np.where(away < 0.0, below, above), -reach, reach)
-            less = _sum(weights / (1.0 + np.exp(-scaled))) < share
-            low, high = np.where(less, middle, low), np.where(less, high, middle)
-        found: Floats = 0.5 * (low + high)
-        return found
-
-    shares = (np.full(len(step_s), 0.5), 0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage)
-    median, lower, upper = (np.exp(quantile(share)) for share in shares)
+    shares = np.stack((np.full(len(step_s), 0.5), 0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage))
+    low, high = np.repeat(first[None], 3, axis=0), np.repeat(last[None], 3, axis=0)
+    for _ in range(_STEPS):
+        middle = 0.5 * (low + high)
+        away = middle[..., None] - center
+        scaled = np.clip(away / np.where(away < 0.0, below, above), -reach, reach)
+        less = _sum(weights / (1.0 + np.exp(-scaled))) < shares
+        low, high = np.where(less, middle, low), np.where(less, high, middle)
+    median, lower, upper = np.exp(0.5 * (low + high))
     return median, lower, upper
 
 
@@ -370,5 +366,5 @@ def _between(values: Floats, weights: Floats, labels: Sequence[str]) -> float:
 
 def _sum(values: Floats) -> Floats:
     """Over the scenarios, one by one: the same to the bit however many rows and columns there are."""
-    found: Floats = np.add.accumulate(values, axis=1)[:, -1]
+    found: Floats = np.add.accumulate(values, axis=-1)[..., -1]
     return found
