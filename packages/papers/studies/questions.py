@@ -157,6 +157,8 @@ def asked_of(
 def _as_run(scenario: Scenario, own: Job) -> Job | None:
     """The job of a scenario with the batch cut as the scenario cuts it; None where it cannot run it."""
     layout = own.layout
+    if scenario.job is own:
+        return own
     [micro], [count], [can] = scenario.batches(
         layout, np.array([layout.micro_batch_size]), np.array([float(layout.num_microbatches)])
     )
