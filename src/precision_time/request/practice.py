@@ -182,27 +182,12 @@ def usual_scenarios(question: Question, points: tuple[str, ...], most: int) -> t
 
 
 def at_points(of: Practice, points: Sequence[str]) -> Practice:
-    """The practice of the stack and of some of the points alone; of a batch how large its parts are."""
+    """The practice of the stack and of some of the points alone."""
     settings = {
-        stack: {
-            name: _merged(each, without="num_microbatches") if name == "batch" else each
-            for name, each in found.items()
-            if name in points
-        }
+        stack: {name: each for name, each in found.items() if name in points}
         for stack, found in of.settings.items()
     }
     return replace(of, settings=settings)
-
-
-def _merged(habits: Sequence[Habit], *, without: str) -> tuple[Habit, ...]:
-    """Alternatives without one of their fields, those that are equal then as one; the usual first."""
-    found: dict[tuple[tuple[str, Any], ...], Habit] = {}
-    for each in habits:
-        fields = {name: value for name, value in each.fields.items() if name != without}
-        key = tuple(fields.items())
-        weight = each.weight + (found[key].weight if key in found else 0.0)
-        found[key] = replace(found.get(key, each), weight=weight, fields=fields)
-    return tuple(sorted(found.values(), key=lambda each: -each.weight))
 
 
 def question_of(request: RequestFields, workload: Workload, cluster: Cluster) -> Question:
@@ -415,7 +400,7 @@ def _settings(
             votes += cast.settings.get((point, profile.kind), ())
         if point == "length":
             votes = [*_lengths_of_rows(question, votes)]
-        if point == "batch" and question.samples is not None:
+        if point == "batch":
             votes = [*_cuts(question, votes)]
         if point == "software":
             votes = [*_years(question, profile, votes)]
@@ -529,11 +514,11 @@ def _lengths_of_rows(question: Question, votes: Iterable[Vote]) -> Iterator[Vote
 
 
 def _cuts(question: Question, votes: Iterable[Vote]) -> Iterator[Vote]:
-    """Votes for a batch as votes for the micro batch of a global one: at most all of a device's."""
-    each = (question.samples or 0.0) / question.num_devices
+    """Votes for a batch as votes for the micro batch of any, or of a global one: at most all of a device's."""
+    each = None if question.samples is None else question.samples / question.num_devices
     for vote in votes:
-        micro = min(float(vote.fields["batch_size"]), each)
-        if micro >= 1.0 and each % micro == 0.0:
+        micro = min(float(vote.fields["batch_size"]), each or math.inf)
+        if micro >= 1.0 and (each is None or each % micro == 0.0):
             yield Vote(**{**_slots(vote), "fields": {"batch_size": micro}})
 
 

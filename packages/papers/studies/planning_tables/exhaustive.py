@@ -124,8 +124,8 @@ def compared(title: str, options: Mapping[str, Any]) -> Compared:
             answers[key] = predict(request)
         return answers[key]
 
-    judged, options = found.judged, len(found.judged.rows)
-    alone = [timed_alone(judged.candidate(number), found.limits, ask, options=options) for number in numbers]
+    judged, rows = found.judged, len(found.judged.rows)
+    alone = [timed_alone(judged.candidate(number), found.limits, ask, options=rows) for number in numbers]
     loop_s = time.process_time() - started
     return Compared(
         title=title,
