@@ -61,6 +61,8 @@ class Scenario:
     job: Job
     micro_batch_size: float | None = None
     """How it cuts the batch of a replica, where that is a whole number of times in it; None: as the job."""
+    batch_open: bool = False
+    """Whether the request leaves open how the batch is cut: it is cut until it fits."""
 
     def batches(self, own: Layout, micro: Floats, counts: Floats) -> tuple[Floats, Floats, Bools]:
         """Its micro batches and their number for rows of the request's own job, and whether it has any.
@@ -79,12 +81,14 @@ class Scenario:
             times = whole / self.micro_batch_size
             cut = (times >= 1.0) & (times == np.round(times))
             micro, counts = np.where(cut, self.micro_batch_size, micro), np.where(cut, times, counts)
-        return _cut_to_fit(self.job, micro, counts)
+        if uncut or self.batch_open:
+            return _cut_to_fit(self.job, micro, counts, cut=self.batch_open)
+        return micro, counts, micro >= 1.0
 
 
-def _cut_to_fit(job: Job, micro: Floats, counts: Floats) -> tuple[Floats, Floats, Bools]:
-    """Micro batches halved until they fit, their number, and whether any does: else nobody runs it."""
-    halvings = int(np.log2(max(micro.max(initial=1.0), 1.0)))
+def _cut_to_fit(job: Job, micro: Floats, counts: Floats, *, cut: bool) -> tuple[Floats, Floats, Bools]:
+    """Micro batches, halved until they fit if they may be cut, and whether any does: else nobody runs it."""
+    halvings = int(np.log2(max(micro.max(initial=1.0), 1.0))) if cut else 0
     parts = micro[:, None] / 2.0 ** np.arange(halvings + 1)
     whole = (parts >= 1.0) & ((parts == np.round(parts)) | (np.arange(halvings + 1) == 0))
     times = counts[:, None] * (micro[:, None] / parts)
@@ -204,7 +208,13 @@ def _made(request: Request, job: Job, fields: Mapping[str, Any]) -> Scenario | N
         made = replace(job, cluster=cluster, stack=stack, layout=_layout(job.layout, stack.profile, fields))
     except PrecisionTimeError:
         return None
-    return Scenario(weight=0.0, fields=fields, job=made, micro_batch_size=fields.get("batch_size"))
+    return Scenario(
+        weight=0.0,
+        fields=fields,
+        job=made,
+        micro_batch_size=fields.get("batch_size"),
+        batch_open=request.batch_size is None,
+    )
 
 
 def _layout(layout: Layout, stack: str, fields: Mapping[str, Any]) -> Layout:
