@@ -514,7 +514,7 @@ def _lengths_of_rows(question: Question, votes: Iterable[Vote]) -> Iterator[Vote
 
 
 def _cuts(question: Question, votes: Iterable[Vote]) -> Iterator[Vote]:
-    """Votes for a batch as votes for the micro batch of any, or of a global one: at most all of a device's."""
+    """Votes for a batch as votes for its micro batch, of a global one at most all of a device's."""
     each = None if question.samples is None else question.samples / question.num_devices
     for vote in votes:
         micro = min(float(vote.fields["batch_size"]), each or math.inf)
