@@ -29,14 +29,6 @@ COMMANDS = (
         "slurm",
         "history",
         "Compare ended jobs with what was predicted of them.",
-        examples="HISTORY_EXAMPLES",
-    ),
-    _command(
-        "slurm hook",
-        "slurm",
-        "job_submit_lua",
-        "Write job_submit.lua for slurmctld.",
-        examples="LUA_EXAMPLES",
     ),
     _command(
         "kubernetes annotate",
