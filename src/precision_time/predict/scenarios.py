@@ -61,8 +61,6 @@ class Scenario:
     job: Job
     micro_batch_size: float | None = None
     """How it cuts the batch of a replica, where that is a whole number of times in it; None: as the job."""
-    batch_open: bool = False
-    """Whether the request leaves open how the batch is cut: it is cut until it fits."""
 
     def batches(self, own: Layout, micro: Floats, counts: Floats) -> tuple[Floats, Floats, Bools]:
         """Its micro batches and their number for rows of the request's own job, and whether it has any.
@@ -81,21 +79,11 @@ class Scenario:
             times = whole / self.micro_batch_size
             cut = (times >= 1.0) & (times == np.round(times))
             micro, counts = np.where(cut, self.micro_batch_size, micro), np.where(cut, times, counts)
-        if uncut or self.batch_open:
-            return _cut_to_fit(self.job, micro, counts, cut=self.batch_open)
-        return micro, counts, micro >= 1.0
-
-
-def _cut_to_fit(job: Job, micro: Floats, counts: Floats, *, cut: bool) -> tuple[Floats, Floats, Bools]:
-    """Micro batches, halved until they fit if they may be cut, and whether any does: else nobody runs it."""
-    halvings = int(np.log2(max(micro.max(initial=1.0), 1.0))) if cut else 0
-    parts = micro[:, None] / 2.0 ** np.arange(halvings + 1)
-    whole = (parts >= 1.0) & ((parts == np.round(parts)) | (np.arange(halvings + 1) == 0))
-    times = counts[:, None] * (micro[:, None] / parts)
-    needed = np.broadcast_to(total_bytes(memory_of(Jobs.at(job, parts.ravel(), times.ravel()))), parts.size)
-    fits = whole & (needed.reshape(parts.shape) <= job.cluster.device.usable_bytes)
-    first, rows = fits.argmax(axis=1), np.arange(len(micro))
-    return parts[rows, first], times[rows, first], fits.any(axis=1)
+        can = micro >= 1.0
+        if uncut and can.any():  # what does not fit uncut is not run like that
+            needed = total_bytes(memory_of(Jobs.at(self.job, micro, counts)))
+            can &= np.broadcast_to(needed, can.shape) <= self.job.cluster.device.usable_bytes
+        return micro, counts, can
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -208,13 +196,7 @@ def _made(request: Request, job: Job, fields: Mapping[str, Any]) -> Scenario | N
         made = replace(job, cluster=cluster, stack=stack, layout=_layout(job.layout, stack.profile, fields))
     except PrecisionTimeError:
         return None
-    return Scenario(
-        weight=0.0,
-        fields=fields,
-        job=made,
-        micro_batch_size=fields.get("batch_size"),
-        batch_open=request.batch_size is None,
-    )
+    return Scenario(weight=0.0, fields=fields, job=made, micro_batch_size=fields.get("batch_size"))
 
 
 def _layout(layout: Layout, stack: str, fields: Mapping[str, Any]) -> Layout:
