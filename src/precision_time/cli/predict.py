@@ -134,9 +134,10 @@ def predict(
             stated,
             out=out,
             json_output=json_output,
+            brief=brief and json_output,
             step_alone={
                 **{"sort": sort, "baseline": baseline, "memory_timeline": memory_timeline},
-                **{"brief": brief, "why": why, "emit": emit},
+                **{"brief": brief and not json_output, "why": why, "emit": emit},
             },
         )
         return
@@ -172,7 +173,7 @@ def predict(
     if emit is not None:
         _write_launch_config(found, emit, json_output=json_output)
     elif json_output:
-        write_json(found.to_dict())
+        write_json(_headlines(found) if brief else found.to_dict())
     elif brief:
         _write_lines(rows)
     elif found.is_page and sort is None and baseline is None:
@@ -183,6 +184,17 @@ def predict(
         raise typer.Exit(_BROKEN_ROWS)
     if not any(answer.fits for answer in found.predictions):
         raise typer.Exit(NOTHING_FITS)
+
+
+def _headlines(found: Predictions) -> dict[str, Any]:
+    """What decides of each answer, as JSON."""
+    from ..planning.headline import VERSION, Headline
+
+    return {
+        "schema": f"brief/{VERSION}",
+        "predictions": [Headline.of(each).to_dict() for each in found.predictions],
+        "skipped": found.to_dict()["skipped"],
+    }
 
 
 def _holds_a_run(model: str | None) -> bool:
