@@ -221,9 +221,8 @@ def _spelled_otherwise(asked: Mapping[str, Any], answer: Prediction) -> str:
 
 def _length_unsaid(asked: Mapping[str, Any], answer: Prediction) -> str:
     tunes = "dataset" in asked and "adapter" in asked
-    first = str(answer).splitlines()
-    lines = " ".join(first[:6])
-    return "tokens a sample is not in the answer" if tunes and "tokens a sample" not in lines else ""
+    first = " ".join(str(answer).partition("\n\n")[0].split())
+    return "tokens a sample is not in the answer" if tunes and "tokens a sample" not in first else ""
 
 
 def _through_script(asked: Mapping[str, Any], run: Any, found: Found) -> None:
@@ -280,7 +279,8 @@ def more_devices(asked: Mapping[str, Any], found: Found) -> None:
 
 
 MEASURED = 0.02
-"""Share by which devices x time may fall: what measured runs on so many devices say."""
+"""Share by which devices x time may fall: what measured runs on so many devices say. Of 2,445 pairs of 2,000
+questions 7 fall by more, by 5.4 % at most."""
 
 
 def service() -> Any:
