@@ -416,7 +416,7 @@ def _of_refitted() -> str:
 
 Above, the constants of the formulas are those that ship, which were fitted to all rows. Here they are
 refitted in every fold by source as well, {found["rows"]} rows of every source at most; trees of
-{found["trained"]:,} rows of whole families in both, so that only the differences count (corpus {found["corpus"][:12]}).
+{found["trained"]:,} rows of whole families in both, so that only the differences count.
 
 """
     return head + "\n".join(markdown_lines(columns, cells)) + "\n"
