@@ -415,11 +415,9 @@ def _shared(frame: Frame) -> Frame:
 
 
 def _worth_pricing(layouts: Sequence[Layout]) -> Iterable[Layout]:
-    """The largest micro batch, the largest that recomputes nothing, and the smallest of a pipeline."""
-    if not layouts:
-        return ()
-    whole = [layout for layout in layouts if layout.recompute is Recompute.NONE]
-    return (layouts[-1], *whole[-1:], *(layouts[:1] if layouts[0].pp > 1 else ()))
+    """The largest micro batch of each recomputation, and the smallest of a pipeline."""
+    largest = {layout.recompute: layout for layout in layouts}
+    return (*largest.values(), *(layouts[:1] if layouts and layouts[0].pp > 1 else ()))
 
 
 def _tiers(job: Job, fixed: Fixed, degrees: bool, axes: Sequence[str]) -> Iterator[list[Fixed]]:

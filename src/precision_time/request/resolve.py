@@ -364,9 +364,11 @@ def usual_stack_of(request: RequestFields, workload: Workload, cluster: Cluster)
     """The stack that people use for what a request asks; None where it names one."""
     if request.stack is not None:
         return None
-    # Batch and length decide no stack: the answer is kept for all of them.
+    # Neither batch nor length decides a stack, nor the number of devices, that a sweep may go through.
     question = question_of(request, workload, cluster)
-    return usual_stack(replace(question, samples=None, longest=None, dataset="", given=frozenset()))
+    scale = question.scale if question.scale == "fleet" else "host"
+    of_all = replace(question, samples=None, longest=None, dataset="", given=frozenset())
+    return usual_stack(replace(of_all, scale=scale, num_devices=1))
 
 
 def stack_of(
