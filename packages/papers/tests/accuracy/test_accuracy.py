@@ -13,7 +13,7 @@ from precision_time.learn.training import train
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "accuracy.md"
 LIMIT_BY_CONFIGURATION_PERCENT = 8.2
-"""What ships must not exceed: 7.98 as trained, 7.15 on rows older than the last collection, whose own ones
+"""What ships must not exceed: 7.98 as trained, 7.15 on rows older than the last collection, whose own
 err by 21 % (target: 5)."""
 SAMPLE_ROWS = 1200
 MOST_OF_A_MODEL = 1000
