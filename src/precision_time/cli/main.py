@@ -29,6 +29,8 @@ _Tree = dict[str, Any]
 """Commands by word: a `Command`, or the tree of the words that may follow."""
 
 
+_TAKES_COMMAND = ("predict", "plan", "layout", "explain", "estimate")
+"""Commands to which a command line of a training can be given behind `--`."""
 ASK, DECIDE, LOOK_UP, LEARN = "Ask", "Decide", "Look up", "Learn, set up"
 
 
@@ -573,7 +575,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = [word for word in words if word != "--debug"]
     try:
         try:
-            app(args=words, prog_name="precision-time")
+            app(args=_with_command(words), prog_name="precision-time")
         finally:
             sys.stdout.flush()  # while an error can still be reported
     except (Exception, KeyboardInterrupt, _Stopped) as error:
@@ -585,6 +587,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 message(" ".join(line.split()))
         _silence()
         raise SystemExit(code) from None
+
+
+def _with_command(words: Sequence[str]) -> list[str]:
+    """Words with the command that stands behind `--` as one of them: `predict -- torchrun train.py`.
+
+    >>> _with_command(["predict", "-d", "A100", "--", "torchrun", "train.py", "--bf16"])
+    ['predict', '-d', 'A100', '--', 'torchrun train.py --bf16']
+    """
+    if words[:1] and words[0] in _TAKES_COMMAND and "--" in words:
+        place = list(words).index("--") + 1
+        if len(words) > place + 1:
+            import shlex
+
+            return [*words[:place], shlex.join(words[place:])]
+    return list(words)
 
 
 def _prepare_process(*, measures: bool) -> None:

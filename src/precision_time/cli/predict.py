@@ -11,6 +11,7 @@ import typer
 from ..client.remote import Server, chosen
 from ..errors import ConfigError
 from ..request.files import is_request_file, read_jobs
+from ..request.recipes import recipe_of
 from ..request.schema import MOVED, request_fields
 from ..request.sweep import PHASES, RUN
 from .options import (
@@ -23,7 +24,7 @@ from .options import (
     output_file,
 )
 from .output import message, progress, progress_bar, write_json, write_launch_config, write_page
-from .request_options import request_options, requests_of, requests_of_jobs
+from .request_options import report_of, request_options, requests_of, requests_of_jobs, say_recipe
 
 if TYPE_CHECKING:
     from ..predict.predictions import Predictions
@@ -37,6 +38,8 @@ Examples:
   precision-time predict llama3-8b -d H100-SXM5-80GB -g 64 --nodes 8 -p bf16-mixed,fp8-mixed --zero-stage 3
   precision-time predict llama3-70b -d H100-SXM5-80GB -g 64 -p bf16-mixed --tp 8 --pp 4 --num-microbatches 16
   precision-time predict job.yaml --gpus 16 --json
+  precision-time predict qlora.yml -d RTX4090
+  precision-time predict -d 8xH100 -- torchrun --nproc-per-node 8 train.py --per_device_train_batch_size 4
   precision-time predict resnet50 -d A100,H100 -g 8..64 -b 64..256 --sort throughput --out sweep.svg
   precision-time predict --jobs jobs.csv --out answers.csv
   precision-time predict llama3-8b -d H100-SXM5-80GB -g 64 --zero-stage 3 -b 1 --emit torchtitan > train.sh
@@ -57,6 +60,12 @@ def _run_fields() -> Mapping[str, Field]:
 def predict(
     model: Annotated[str | None, *get_args(ModelArgument)[1:]] = None,
     *,
+    of_recipe: Annotated[
+        str | None,
+        typer.Option(
+            "--model", metavar="MODEL", help="Model of a recipe (DeepSpeed, accelerate) that names none."
+        ),
+    ] = None,
     jobs: Annotated[
         Path | None,
         typer.Option(
@@ -120,11 +129,18 @@ def predict(
 
     Exits with 3 where no job fits in memory, with 2 where a line of --jobs has no answer.
     """
+    if of_recipe is not None and (model is None or recipe_of(model) is None):
+        raise ConfigError(
+            "--model names the model of a recipe of another project. To fix: precision-time predict MODEL."
+        )
     if (model is None) == (jobs is None):
         raise ConfigError("predict takes a MODEL or --jobs FILE. To fix: precision-time predict resnet50.")
     of_step = {*dict(request_fields()), *MOVED}
     stated = {name: value for name, value in fields.items() if name not in of_step and value is not None}
     fields = {name: value for name, value in fields.items() if name in of_step}
+    fields |= {} if of_recipe is None else {"model": of_recipe}
+    plain = not (json_output or emit is not None)
+    say_recipe(model, fields, aside=not plain)
     if whole_run or stated or _holds_a_run(model):
         from .run import predict_whole_run
 
@@ -172,7 +188,8 @@ def predict(
     if emit is not None:
         _write_launch_config(found, emit, json_output=json_output)
     elif json_output:
-        write_json(found.to_dict())
+        report = report_of(model, fields)
+        write_json(found.to_dict() | ({} if report is None else {"recipe": report[0].to_dict(report[1])}))
     elif brief:
         _write_lines(rows)
     elif found.is_page and sort is None and baseline is None:

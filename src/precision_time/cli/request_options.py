@@ -18,12 +18,14 @@ from ..predict.prediction import Skipped
 from ..predict.predictions import plain_fields
 from ..request.fields import Option, choices_of, plain_type
 from ..request.files import is_request_file, read_jobs
+from ..request.recipes import Recipe, recipe_of
 from ..request.request import Request
 from ..request.schema import ALIASES, RequestFields, over, request_fields, sections_of_fields
 from ..request.sweep import combinations_of
 from ..request.validation import Field
 from ..workload.resolve import check_named_in_data
 from .options import COMPLETIONS, PREFIX, SETTINGS, complete_words, flags_of
+from .output import message, write_page
 
 _SEVERAL_PRECISIONS = "Precision, several separated by commas, or all that the device can do."
 SHOWN_TYPES = {int: "INTEGER", float: "NUMBER", Path: "FILE"}
@@ -166,6 +168,40 @@ def requests_of(model: str, fields: Mapping[str, Any]) -> list[Request]:
         except ConfigError as error:
             raise ConfigError(f"{model}, {job.place}: {error}") from None
     return found
+
+
+def report_of(model: str | None, fields: Mapping[str, Any]) -> tuple[Recipe, dict[str, Any]] | None:
+    """The recipe of another project that was asked about, and the options in place of its fields; None for others.
+
+    Args:
+        model: The argument of the command.
+        fields: Values of the options; None where one was not given.
+
+    Raises:
+        ConfigError: If it cannot be read.
+    """
+    recipe = recipe_of(model) if model else None
+    return None if recipe is None else (recipe, given_options(fields))
+
+
+def say_recipe(model: str | None, fields: Mapping[str, Any], *, aside: bool = True) -> None:
+    """Write how a recipe was understood, before the answer to it.
+
+    Args:
+        model: As of `report_of`.
+        fields: As of `report_of`.
+        aside: On stderr.
+    """
+    if (found := report_of(model, fields)) is None:
+        return
+    recipe, given = found
+    if aside:
+        for line in recipe.lines(given):
+            message(line)
+    else:
+        from ..render.blocks import GAP, Text
+
+        write_page([*map(Text, recipe.lines(given)), GAP])
 
 
 def given_fields(model: str, fields: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
