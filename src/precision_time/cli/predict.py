@@ -129,18 +129,12 @@ def predict(
 
     Exits with 3 where no job fits in memory, with 2 where a line of --jobs has no answer.
     """
-    if of_recipe is not None and (model is None or recipe_of(model) is None):
-        raise ConfigError(
-            "--model names the model of a recipe of another project. To fix: precision-time predict MODEL."
-        )
     if (model is None) == (jobs is None):
         raise ConfigError("predict takes a MODEL or --jobs FILE. To fix: precision-time predict resnet50.")
     of_step = {*dict(request_fields()), *MOVED}
     stated = {name: value for name, value in fields.items() if name not in of_step and value is not None}
     fields = {name: value for name, value in fields.items() if name in of_step}
-    fields |= {} if of_recipe is None else {"model": of_recipe}
-    plain = not (json_output or emit is not None)
-    say_recipe(model, fields, aside=not plain)
+    _begin(model, of_recipe, fields, aside=json_output or emit is not None)
     if whole_run or stated or _holds_a_run(model):
         from .run import predict_whole_run
 
@@ -188,8 +182,7 @@ def predict(
     if emit is not None:
         _write_launch_config(found, emit, json_output=json_output)
     elif json_output:
-        report = report_of(model, fields)
-        write_json(found.to_dict() | ({} if report is None else {"recipe": report[0].to_dict(report[1])}))
+        write_json(found.to_dict() | _reported(model, fields))
     elif brief:
         _write_lines(rows)
     elif found.is_page and sort is None and baseline is None:
@@ -200,6 +193,27 @@ def predict(
         raise typer.Exit(_BROKEN_ROWS)
     if not any(answer.fits for answer in found.predictions):
         raise typer.Exit(NOTHING_FITS)
+
+
+def _begin(model: str | None, of_recipe: str | None, fields: dict[str, Any], *, aside: bool) -> None:
+    """Say how a recipe of another project was understood, with the model that it does not name.
+
+    Raises:
+        ConfigError: If a model is given beside what is none.
+    """
+    if of_recipe is not None:
+        if model is None or recipe_of(model) is None:
+            raise ConfigError(
+                "--model names the model of a recipe of another project. To fix: precision-time predict MODEL."
+            )
+        fields["model"] = of_recipe
+    say_recipe(model, fields, aside=aside)
+
+
+def _reported(model: str | None, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """How a recipe was understood, beside the answer in JSON."""
+    report = report_of(model, fields)
+    return {} if report is None else {"recipe": report[0].to_dict(report[1])}
 
 
 def _holds_a_run(model: str | None) -> bool:

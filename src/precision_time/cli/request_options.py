@@ -171,7 +171,7 @@ def requests_of(model: str, fields: Mapping[str, Any]) -> list[Request]:
 
 
 def report_of(model: str | None, fields: Mapping[str, Any]) -> tuple[Recipe, dict[str, Any]] | None:
-    """The recipe of another project that was asked about, and the options in place of its fields; None for others.
+    """The recipe of another project that was asked about, and the options beside it; None for others.
 
     Args:
         model: The argument of the command.
@@ -223,6 +223,9 @@ def given_fields(model: str, fields: Mapping[str, Any]) -> tuple[Any, dict[str, 
             f"{model} holds {len(jobs)} jobs, and one with one model is planned. To fix: split the file."
         )
     stated = {ALIASES.get(name, name): value for name, value in jobs[0].fields.items()}
+    if jobs[0].recipe is not None:
+        say_recipe(model, fields)
+        stated = jobs[0].recipe.merged(given)
     named = stated.pop("model")
     check_named_in_data(named)
     return named, over(stated, given)
@@ -277,6 +280,7 @@ def one_request(model: str, fields: Mapping[str, Any]) -> Request:
     Raises:
         ConfigError: If a job file holds several.
     """
+    say_recipe(model, fields)
     return _only(requests_of(model, fields), model)
 
 

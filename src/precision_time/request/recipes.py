@@ -61,6 +61,8 @@ class Recipe:
     run: Mapping[str, Any] = field(default_factory=dict)
     """Of a whole run."""
     read: tuple[Said, ...] = ()
+    silent: frozenset[str] = frozenset()
+    """Fields that the recipe does not say: defaults of its project, and what its name implies."""
     assumed: tuple[str, ...] = ()
     """By the defaults of the project, where the recipe is silent."""
     unread: tuple[str, ...] = ()
@@ -93,8 +95,8 @@ class Recipe:
         kept = {name: value for name, value in self.fields.items() if name not in _replaced(typed)}
         if "model" not in {**kept, **typed}:
             raise ConfigError(
-                f"{self.source} ({self.project}) names no model. To fix: give --model, or the command that names "
-                "both the model and this file."
+                f"{self.source} ({self.project}) names no model. To fix: give --model, or the command that "
+                "names both the model and this file."
             )
         return {**kept, **typed}
 
@@ -200,12 +202,14 @@ def _stands_in(document: Any, key: str) -> bool:
 
 
 def kind_of(source: str) -> str:
-    """What a word of the command line is: a document's project, a script, a command; empty for anything else."""
+    """What a word of the command line is: a project's document, a script, a command; empty for others."""
     if "\n" not in source and os.path.isfile(source):
         suffix = Path(source).suffix.lower()
         if suffix in _DOCUMENTS:
             return project_of(_document(Path(source), suffix))
-        return {".py": PYTHON, ".ipynb": PYTHON}.get(suffix, SHELL if suffix in _SCRIPTS or _is_script(source) else "")
+        return {".py": PYTHON, ".ipynb": PYTHON}.get(
+            suffix, SHELL if suffix in _SCRIPTS or _is_script(source) else ""
+        )
     return COMMAND if _COMMAND.match(source) and not os.path.exists(source) else ""
 
 
@@ -245,8 +249,8 @@ def recipe_of(source: str) -> Recipe | None:
         named = f"a {table[kind]['title']} recipe" if kind in table else _NAMES[kind]
         shown = source if kind != COMMAND else json.dumps(_shown(source))
         raise ConfigError(
-            f"{shown} is {named}, which {DISTRIBUTION} reads. To fix: pip install {DISTRIBUTION}, or give the "
-            "model and its options yourself."
+            f"{shown} is {named}, which {DISTRIBUTION} reads. To fix: pip install {DISTRIBUTION}, or give "
+            "the model and its options yourself."
         )
     found: Recipe = reader.load()(source, kind)
     return found

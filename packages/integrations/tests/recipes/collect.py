@@ -2,9 +2,9 @@
 
     python packages/integrations/tests/recipes/collect.py MIRRORS
 
-MIRRORS holds `OWNER+NAME/repo`, git folders of the repositories in `sources.csv`. Comments, code and texts of more than
-a line are left out: a document is written from its parsed values, a shell script as the commands in it that start a
-training, a Python script as the calls and assignments of constants that the reader would see.
+MIRRORS holds `OWNER+NAME/repo`, git folders of the repositories in `sources.csv`. Comments, code and texts of
+more than a line are left out: a document is written from its parsed values, a shell script as the commands in
+it that start a training, a Python script as the calls and assignments of constants that the reader would see.
 """
 
 from __future__ import annotations
@@ -84,16 +84,25 @@ def _tables(tree: Mapping[str, Any], prefix: str) -> list[str]:
 def _commands(text: str) -> str:
     found = []
     for command in read_shell(text).commands:
-        if unwrapped(command.words, lambda _: None).script or unwrapped(command.words, lambda _: None).shell_file:
-            words = [f"{name}={as_written(value)}" for name, value in command.environment.items() if name.isupper()]
+        if (
+            unwrapped(command.words, lambda _: None).script
+            or unwrapped(command.words, lambda _: None).shell_file
+        ):
+            words = [
+                f"{name}={as_written(value)}" for name, value in command.environment.items() if name.isupper()
+            ]
             words += [as_written(word) for word in command.words]
-            found.append(" ".join(word if re.match(r"\$|\w+=\$", word) else shlex.quote(word) for word in words))
+            found.append(
+                " ".join(word if re.match(r"\$|\w+=\$", word) else shlex.quote(word) for word in words)
+            )
     return "\n".join(["#!/bin/bash", *found]) + "\n"
 
 
 def _calls(name: str, text: str) -> str:
     source = read_source(name, code_of_notebook(name, text) if text.lstrip().startswith("{") else text)
-    modules = sorted({item.split(".")[0] for item in source.imports} & {"unsloth", "trl", "nemo", "transformers"})
+    modules = sorted(
+        {item.split(".")[0] for item in source.imports} & {"unsloth", "trl", "nemo", "transformers"}
+    )
     lines = [f"import {module}" for module in modules]
     for call in source.calls:
         if _KEPT_CALLS.fullmatch(call.name):

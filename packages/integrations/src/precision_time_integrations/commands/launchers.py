@@ -115,7 +115,9 @@ def count_own(found: Launch) -> None:
     table = programs().get(found.script, {})
     if not table or found.per_node is not None:
         return
-    options, _ = _options([word for word in found.words if word.startswith("-") or word.isdigit()], {"bare": ()})
+    options, _ = _options(
+        [word for word in found.words if word.startswith("-") or word.isdigit()], {"bare": ()}
+    )
     stated = _stated(table, "per_node", options) or found.environment.get(table.get("variable", ""))
     visible = found.environment.get("CUDA_VISIBLE_DEVICES", "")
     if table.get("first_word") and found.words and found.words[0].isdigit():

@@ -12,9 +12,9 @@ from precision_time.errors import ConfigError, PrecisionTimeError
 from precision_time.launch.emit import facts_of_config
 from precision_time.request.recipes import Recipe
 
+from ..recipes.arguments import STARTS_ITSELF, recipe_of_launch
 from .accelerate import accelerate_facts
 from .arguments import Arguments, put_facts, read_arguments
-from ..recipes.arguments import recipe_of_launch
 from .configs import no_files
 from .expand import Expansions, as_written, is_known, told
 from .launchers import Files, Launch, count_own, programs, unwrapped
@@ -298,17 +298,23 @@ def _result(
     of_launcher = Arguments()
     counts = _launcher_config(launch, found.files, of_launcher)
     num_nodes, gpus, per_node = _devices(launch, counts, gpus_per_node, nodes)
-    recipe = recipe_of_launch(
+    of_project = recipe_of_launch(
         launch, found.files, line=found.command.line, gpus=gpus, below=of_launcher.fields
     )
-    if recipe is None:
+    recipe, silent = None, frozenset[str]()
+    if of_project is None:
         read = read_arguments(launch.script, launch.words, found.files, gpus=gpus)
     else:
-        read = Arguments(style=recipe.project, fields=dict(recipe.fields), run=dict(recipe.run))
-        read.nodes = read.fields.get("nodes")
-        read.unread += recipe.unread
-        gpus = gpus if gpus is not None else read.fields.get("gpus")
-    if read.style in ("lightning", "nemo1"):
+        style, recipe = of_project
+        read = Arguments(
+            style=style, fields=dict(recipe.fields), run=dict(recipe.run), unread=[*recipe.unread]
+        )
+        silent = recipe.silent
+        read.nodes = read.fields.pop("nodes", None)
+        stated_gpus = read.fields.pop("gpus", None)
+        read.devices_per_node = stated_gpus // (read.nodes or 1) if stated_gpus else None
+        gpus = gpus if gpus is not None else stated_gpus
+    if read.style in STARTS_ITSELF:
         # Lightning starts its processes itself, and is told how many it has to expect of a launcher.
         num_nodes = read.nodes or num_nodes
         per_node = read.devices_per_node or (
@@ -337,7 +343,7 @@ def _result(
         script=as_written(launch.script),
         arguments=tuple(as_written(word) for word in launch.words),
         style=read.style,
-        fields=fields,
+        fields={name: value for name, value in fields.items() if name not in silent or name in stated[0]},
         run_options={**read.run, **stated[1]},
         recipe=None
         if recipe is None

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from precision_time.errors import ConfigError
 from precision_time.request.recipes import Recipe, project_of
 
 from ..commands.arguments import style_of
@@ -17,11 +16,15 @@ from .complete import Files, read_values
 from .documents import Value, read_document, tree_of
 from .vocabulary import vocabulary
 
+STARTS_ITSELF = ("lightning", "nemo1")
+"""Trainers that start their processes themselves, and are told how many to expect of a launcher."""
 _CONFIGS = ("job.config_file", "config", "c", "config_file", "cfg", "recipe")
 _ENDINGS = (".toml", ".yaml", ".yml", ".json")
 _OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z_][\w.@/-]*=")
 _ARRAY = re.compile(r"\$\{?\w+\[[@*]\]\}?|\$\{?\w*(ARGS|OPTS|OPTIONS)\}?|\$[@*]", re.IGNORECASE)
 """A word that may be several options."""
+_MODE = re.compile(r"activation-checkpoint:")
+"""Of torchtitan: no option, and no value of the one before."""
 _NUMBER = re.compile(r"-\.?\d[\d_.]*(e[-+]?\d+)?", re.IGNORECASE)
 
 
@@ -66,7 +69,7 @@ def options_of(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 def recipe_of_launch(
     launch: Launch, files: Files, *, line: int, gpus: int | None, below: Mapping[str, Any] | None = None
-) -> Recipe | None:
+) -> tuple[str, Recipe] | None:
     """What a project's program or script is told, with the recipe that it names.
 
     Args:
@@ -77,51 +80,63 @@ def recipe_of_launch(
         below: Fields that a configuration of the launcher says.
 
     Returns:
-        None where the command is of no project that has a vocabulary of recipes.
+        The project and its recipe; None where the command is of no project that has a vocabulary of recipes.
 
     Raises:
         ConfigError: If a file that it names cannot be read as one.
     """
-    words = [word for word in launch.words if is_known(word) or not _ARRAY.fullmatch(told(word))]
-    unread = [f"{told(word)}: known only when it runs" for word in launch.words if word not in words]
+    unread = [f"{told(word)}: known only when it runs" for word in launch.words if _is_array(word)]
+    words = [word for word in launch.words if not (_MODE.match(word) or _is_array(word))]
     options, alone = options_of(words)
+    for word in filter(_MODE.match, launch.words):
+        options["activation_checkpoint.mode"] = word.partition(":")[2]
     own = programs().get(launch.script) or _of_script(launch.script)
-    project = own.get("project", "")
+    given, of_file = _named(options, alone, files, unread)
+    if own and (name := options.pop("config", None)) is not None:
+        unread.append(f"config {told(name)}: a recipe of its own, which is not here: give its file")
+    style = style_of(launch.script, words, {**{key: value.word for key, value in given.items()}, **options})
+    project = own.get("project", "") or of_file or _of_options(options) or style
+    chosen = vocabulary(project)
+    if not chosen.own:
+        return None
+    last = re.split(r"[./]", launch.script.removesuffix(".py"))[-1]
+    before = {**own.get("fields", {}), **_of_verb(own, [*words, last])}
+    counts = gpus is not None and project not in STARTS_ITSELF
+    recipe = read_values(
+        chosen,
+        {**given, **{key: _value(value, line) for key, value in options.items()}},
+        files,
+        source="command",
+        gpus=gpus,
+        before={"gpus": gpus, **before} if counts else before,
+        below=below,
+        unread=unread,
+    )
+    return project, recipe
+
+
+def _named(
+    options: dict[str, str], alone: Sequence[str], files: Files, unread: list[str]
+) -> tuple[dict[str, Value], str]:
+    """The values of the files that a command names, and the project that they are of."""
     given: dict[str, Value] = {}
-    named = [options.pop(key) for key in _CONFIGS if str(options.get(key, "")).endswith(_ENDINGS)]
-    for path in map(_below_here, dict.fromkeys([*(word for word in alone if word.endswith(_ENDINGS)), *named])):
+    project = ""
+    named = [options.pop(key) for key in _CONFIGS if options.get(key, "").endswith(_ENDINGS)]
+    for word in dict.fromkeys([*(each for each in alone if each.endswith(_ENDINGS)), *named]):
+        path = _below_here(word)
         text = files(path)
         if text is None:
             unread.append(f"the file {told(path)} is not there to be read")
             continue
-        found = {key.replace("-", "_"): value for key, value in read_document(path, text).items()}
-        project = project if project else project_of(tree_of(path, text))
-        given |= {key: replace(value, file=path) for key, value in found.items()}
-    for key in ("config", "config_name"):
-        if own and key in options and not options[key].endswith(_ENDINGS):
-            unread.append(
-                f"{key} {told(options.pop(key))}: a recipe of its own, which is not here: give its file"
-            )
-    style = style_of(launch.script, words, {**{key: value.word for key, value in given.items()}, **options})
-    project = project or _of_options(options) or style
-    chosen = vocabulary(project)
-    if not chosen.own:
-        return None
-    told_by = {key: _value(value, line) for key, value in options.items()}
-    before = {
-        **own.get("fields", {}),
-        **_of_verb(own, [*alone, re.split(r"[./]", launch.script.removesuffix(".py"))[-1]]),
-    }
-    return read_values(
-        chosen,
-        {**given, **told_by},
-        files,
-        source="command",
-        gpus=gpus,
-        before=before if gpus is None else {"gpus": gpus, **before},
-        below=below,
-        unread=unread,
-    )
+        project = project or project_of(tree_of(path, text))
+        for key, value in read_document(path, text).items():
+            given[key.replace("-", "_")] = replace(value, file=path)
+    return given, project
+
+
+def _is_array(word: str) -> bool:
+    """Whether a word may be several options, which only a run knows."""
+    return not is_known(word) and _ARRAY.fullmatch(told(word)) is not None
 
 
 def _below_here(path: str) -> str:
@@ -156,25 +171,12 @@ def _of_options(options: Mapping[str, str]) -> str:
     )
 
 
-def _of_verb(own: Mapping[str, Any], alone: Sequence[str]) -> dict[str, Any]:
-    """What the word behind the program says: `swift rlhf`, `trl dpo`, `tune run lora_finetune_single_device`."""
+def _of_verb(own: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """What words behind the program say: `trl dpo`, `tune run lora_finetune_single_device`."""
     said = own.get("says", {})
     found: dict[str, Any] = {}
-    for word in [*alone[:3], alone[-1]]:
+    for word in words:
         for pattern, fields in said.items():
             if re.fullmatch(pattern, word):
                 found |= fields
     return found
-
-
-def check_two(projects: Sequence[str], source: str) -> None:
-    """Refuse what starts trainers of several projects.
-
-    Raises:
-        ConfigError: If there are several.
-    """
-    if len(set(projects)) > 1:
-        raise ConfigError(
-            f"{source} starts trainers of {' and '.join(sorted(set(projects)))}: which one is asked is not known. To "
-            "fix: give the command of one."
-        )

@@ -1,4 +1,4 @@
-"""What a recipe leaves to other files and to tables of launchers: DeepSpeed's JSON, included files, layouts."""
+"""What a recipe leaves to others: DeepSpeed's JSON, included files, tables of launchers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from precision_time.errors import ConfigError, PrecisionTimeError
 from precision_time.launch.emit import facts_of_config
 from precision_time.launch.table import launcher_of
-from precision_time.request.recipes import Recipe, Said
+from precision_time.request.recipes import Recipe, Said, place_of
 
 from ..commands.arguments import Arguments, of_launcher, put_facts
 from ..online.sharding import config_fields
@@ -62,19 +62,22 @@ def read_values(
             if value is not None and value.word.endswith(".json"):
                 _deepspeed(draft, key, files, devices)
 
-    return read_given(vocabulary, merged, source=source, before=before, below=below, more=more, unread=missing)
+    return read_given(
+        vocabulary, merged, source=source, before=before, below=below, more=more, unread=missing
+    )
 
 
 def _with_includes(vocabulary: Vocabulary, given: Given, files: Files, unread: list[str]) -> dict[str, Value]:
     """The values with those of the files that they are based on below them."""
     found = dict(given)
     for _ in range(_MOST_INCLUDES):
-        named = [found.pop(key) for key in vocabulary.includes if key in found]
-        for value in named:
+        named = {key: found.pop(key) for key in vocabulary.includes if key in found}
+        for key, value in named.items():
             text = files(value.word) if value.word.endswith((".yml", ".yaml")) else None
             if text is None:
                 unread.append(
-                    f"line {value.line}: the file {value.word} that it is based on is not there to be read"
+                    f"{place_of(value.line, value.file)}{key}={value.word}: the file {value.word} "
+                    "that it is based on is not there to be read"
                 )
                 continue
             below = {
@@ -89,7 +92,7 @@ def _layout(draft: Draft, launcher: str, text: str, gpus: int | None) -> None:
     known = {key: value.word for key, value in draft.given.items() if not value.unknown and value.word}
     found = Arguments()
     try:
-        if launcher in ("deepspeed", "accelerate"):
+        if launcher in ("deepspeed", "accelerate", "fsdp"):
             put_facts(found, facts_of_config(launcher, _without_auto(text)), gpus)
         else:
             of_launcher(parts("arguments")[draft.vocabulary.name], known, (), gpus, found)

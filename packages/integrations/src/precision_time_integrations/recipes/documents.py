@@ -1,4 +1,4 @@
-"""YAML, TOML and JSON documents as values by dotted key, each with its line; size, depth and aliases are bounded."""
+"""YAML, TOML and JSON documents as values by dotted key, each with its line; all of it bounded."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def tree_of(name: str, text: str) -> Mapping[str, Any]:
     kind = PurePath(name).suffix.lower()
     if len(text) > MOST_BYTES:
         raise ConfigError(
-            f"{name} is longer than {MOST_BYTES:,} characters: it is no recipe. To fix: name the file of one run."
+            f"{name} is longer than {MOST_BYTES:,} characters: it is no recipe. To fix: name one."
         )
     try:
         if kind == ".toml":

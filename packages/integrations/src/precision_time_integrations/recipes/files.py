@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from precision_time.errors import ConfigError
 from precision_time.request.recipes import COMMAND, PYTHON, SHELL, Recipe, Said
@@ -68,7 +67,7 @@ def read_text(text: str, kind: str, files: Files, *, name: str) -> Recipe:
 def _of_command(name: str, text: str, files: Files) -> Recipe:
     """Of a script or a line of a shell."""
     read = read_command(text, files=files)
-    if not read.fields:
+    if not read.fields and read.recipe is None:
         why = "; ".join(read.unread[:3]) or "nothing in it starts a training"
         raise ConfigError(
             f"{name} cannot be read: {why}. To fix: name the file or the command of one training."
@@ -109,8 +108,8 @@ def _of_source(name: str, text: str, files: Files) -> Recipe:
     chosen = _vocabulary_of(source)
     if chosen is None:
         raise ConfigError(
-            f"{name} names a file alone, and nothing of Unsloth, TRL, transformers or NeMo that trains is called in "
-            f"it. It is not run, as it would begin to train. To fix: give the command that starts it, or "
+            f"{name} names a file alone, and nothing of Unsloth, TRL, transformers or NeMo that trains is "
+            "called in it. It is not run, as it would begin to train. To fix: give the command that starts it, or "
             f"{name}:FUNCTION for a model that it builds."
         )
     if chosen.name == "nemo2":
@@ -119,8 +118,8 @@ def _of_source(name: str, text: str, files: Files) -> Recipe:
     if len(trainers) > 1:
         lines = ", ".join(str(call.line) for call in trainers)
         raise ConfigError(
-            f"{name} makes {len(trainers)} trainers (lines {lines}): which one is asked is not known. To fix: give a "
-            "script of one of them."
+            f"{name} makes {len(trainers)} trainers (lines {lines}): which one is asked is not known. To "
+            "fix: give a script of one of them."
         )
     given: dict[str, Value] = {}
     for call in source.calls:
@@ -228,8 +227,3 @@ def _of_nemo(name: str, source: Source, chosen: Vocabulary, files: Files) -> Rec
     for key, value in source.settings.items():
         given[key.partition(".")[2]] = value
     return read_values(chosen, given, files, source=name)
-
-
-def lines_of(found: Recipe, given: Mapping[str, Any]) -> tuple[str, ...]:
-    """The report as notes of an estimate."""
-    return tuple(line.strip() for line in found.lines(given))

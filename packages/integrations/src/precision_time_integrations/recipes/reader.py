@@ -10,13 +10,13 @@ from typing import Any
 
 from precision_time.cost.optimizer import canonical_optimizer
 from precision_time.errors import UnknownNameError
-from precision_time.request.fields import choices_of
 from precision_time.request.datasets import known_dataset
+from precision_time.request.fields import choices_of
 from precision_time.request.practice import lengths_of_dataset
 from precision_time.request.recipes import Recipe, Said, place_of
 from precision_time.request.schema import request_fields
 from precision_time.workload.families.tables import dataset_table, normalize
-from precision_time.workload.resolve import is_known_model
+from precision_time.workload.resolve import adapter_in_name, is_known_model
 
 from .documents import Given, Value
 from .vocabulary import Rule, Vocabulary
@@ -104,13 +104,15 @@ def read_given(
         given: Values by key.
         source: The file, for the report.
         before: Fields that are known already, such as devices by a launcher: they hold.
-        below: Fields that hold where the recipe is silent, such as the sharding of a launcher's configuration.
+        below: Fields that hold where the recipe is silent, such as a launcher's sharding.
         more: Reads further keys into the draft, before defaults are assumed.
         unread: What could not be read before, such as a file that is not there.
     """
     draft = Draft(vocabulary, dict(given), unread=list(unread))
     for name, keys in vocabulary.fields.items():
         _read_field(draft, name, keys)
+    for name, switches in vocabulary.joined.items():
+        _join(draft, name, switches)
     for name, keys in vocabulary.run.items():
         _read_run(draft, name, keys)
     for rule in vocabulary.rules:
@@ -120,6 +122,7 @@ def read_given(
         more(draft)
     draft.fields = {**(below or {}), **draft.fields, **(before or {})}
     _finish(draft)
+    said = {*draft.fields} - {"mean_seq_len"}
     _assume(draft)
     _leave(draft)
     if vocabulary.stack:
@@ -129,6 +132,7 @@ def read_given(
         project=vocabulary.versioned,
         fields=draft.fields,
         run=draft.run,
+        silent=frozenset({*draft.fields} - said),
         read=tuple(sorted(draft.read, key=lambda said: said.line)),
         assumed=tuple(draft.assumed),
         unread=tuple(dict.fromkeys(draft.unread)),
@@ -164,7 +168,9 @@ def _read_field(draft: Draft, name: str, keys: Sequence[str]) -> None:
         elif name not in _TEXT and isinstance(known, str):
             known = _typed(name, known)
         if known is None or (_choices(name) and str(known) not in _choices(name)):
-            draft.complain(key, f"is not a {name} that is modeled" if known else f"is nothing that {name} can be")
+            draft.complain(
+                key, f"is not a {name} that is modeled" if known else f"is nothing that {name} can be"
+            )
             draft.open.add(name)
             return
         draft.fields[name] = known
@@ -205,6 +211,16 @@ def _number(word: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def _join(draft: Draft, name: str, switches: Mapping[str, str]) -> None:
+    """A field whose words are switched on one by one."""
+    stated = [key for key in switches if key in draft.given]
+    words = [switches[key] for key in stated if draft.given[key].word.lower() == "true"]
+    if words:
+        draft.fields[name] = ",".join(words)
+    for key in stated:
+        draft.say(key, **({name: switches[key]} if switches[key] in words else {}))
+
+
 def _read_run(draft: Draft, name: str, keys: Sequence[str]) -> None:
     for key in keys:
         value = draft.given.get(key)
@@ -232,7 +248,9 @@ def _apply(draft: Draft, rule: Rule) -> None:
         else:
             draft.fields[name] = value
     first, *others = rule.when
-    draft.used |= {*others} & draft.given.keys()
+    for other in others:
+        if other not in draft.used:
+            draft.say(other)
     stated = {name: value for name, value in rule.fields.items() if value is not None}
     if rule.note and not stated:
         draft.complain(first, rule.note)
@@ -299,7 +317,11 @@ def _model(draft: Draft) -> None:
     said = next((each for each in draft.read if "model" in each.fields), None)
     if name is None or said is None or draft.fields.get("sizes") or is_known_model(str(name)):
         return
-    draft.unread.append(f"{place_of(said.line, said.file)}{said.key}={_short(said.value)}: no model of that name is known")
+    if adapter_in_name(str(name)):
+        return
+    draft.unread.append(
+        f"{place_of(said.line, said.file)}{said.key}={_short(said.value)}: no model of that name is known"
+    )
 
 
 def _targets(draft: Draft) -> None:
@@ -338,7 +360,7 @@ def _dataset(draft: Draft) -> None:
 
 
 def _lengths(draft: Draft) -> None:
-    """Of a data set whose lengths are known, the length of a recipe is the longest, not that of each sample."""
+    """Where the lengths of a data set are known, that of a recipe is the longest, not each sample's."""
     fields = draft.fields
     longest, name = fields.get("seq_len"), fields.get("dataset")
     if longest is None or name is None or fields.get("method") not in (None, "sft"):
@@ -346,7 +368,9 @@ def _lengths(draft: Draft) -> None:
     known = lengths_of_dataset(str(name))
     if known and known["packing"] != "always" and known["mean_tokens"] < longest:
         fields["mean_seq_len"] = known["mean_tokens"]
-        draft.assumed.append(f"mean_seq_len={known['mean_tokens']:g}, the mean of {known['name']}: seq_len is the longest")
+        draft.assumed.append(
+            f"mean_seq_len={known['mean_tokens']:g}, the mean of {known['name']}: seq_len is the longest"
+        )
 
 
 def _is_known_dataset(name: str) -> bool:

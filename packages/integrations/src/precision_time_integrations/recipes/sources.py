@@ -1,7 +1,7 @@
 """Python sources as values by key and line, by their syntax tree; nothing is imported or run.
 
-A call of `SFTConfig(max_steps=60)` is `SFTConfig.max_steps`, its first argument `SFTConfig.0`; an assignment to
-`recipe.trainer.max_steps` is that key. Which of them count is said by `projects/data`.
+A call of `SFTConfig(max_steps=60)` is `SFTConfig.max_steps`, its first argument `SFTConfig.0`; an assignment
+to `recipe.trainer.max_steps` is that key. Which of them count is said by `projects/data`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The part `recipe` of `projects/data`: what a project calls things, what it assumes, what changes no time."""
+"""The part `recipe` of `projects/data`: what a project calls things, assumes, and what changes no time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from .. import projects
 from .documents import Given, Value
 
 RECIPES = (
-    "hf-trainer", "trl", "axolotl", "llama-factory", "ms-swift", "unsloth", "accelerate", "deepspeed", "deepspeed-chat", "torchtune",
-    "torchtitan", "megatron", "ms-swift-megatron", "nemo2", "nanotron", "maxtext", "litgpt", "lightning", "timm", "torchvision",
+    "hf-trainer", "trl", "axolotl", "llama-factory", "ms-swift", "unsloth", "accelerate", "fsdp", "deepspeed",
+    "deepspeed-chat", "torchtune", "torchtitan", "megatron", "ms-swift-megatron", "nemo2", "nanotron",
+    "maxtext", "litgpt", "lightning", "timm", "torchvision",
 )  # fmt: skip
-"""Projects with such a part, in the order of the issue."""
+"""Projects with such a part, roughly by the number of their users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,8 @@ class Vocabulary:
     """Of a field: what their words mean."""
     respell: Mapping[str, Sequence[tuple[re.Pattern[str], str]]]
     """Of a field: patterns of their words and what stands in their place, one after the other."""
+    joined: Mapping[str, Mapping[str, str]]
+    """Of a field: keys that are switches, and the word that each adds to it."""
     times: Mapping[str, Sequence[str]]
     """Of a field: fields that theirs is still to be multiplied by."""
     defaults: Mapping[str, Any]
@@ -141,6 +144,7 @@ def vocabulary(name: str) -> Vocabulary:
                 for field, rows in table.get("respell", {}).items()
             },
         },
+        joined={**_merged(parent.joined for parent in parents), **table.get("joined", {})},
         fill={**_merged(parent.fill for parent in parents), **table.get("fill", {})},
         times={**_merged(parent.times for parent in parents), **table.get("times", {})},
         run={**_merged(parent.run for parent in parents), **table.get("run", {})},

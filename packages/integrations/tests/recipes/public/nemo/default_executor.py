@@ -1,2 +1,3 @@
 import nemo
+
 executor.container_mounts = []
