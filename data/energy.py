@@ -25,10 +25,11 @@ from precision_time.arrays import Bools, Floats, Number
 from precision_time.cache import clear
 from precision_time.hardware.catalog import get_device
 from precision_time.planning.energy import power
-from precision_time.planning.energy.energy import J_PER_KWH, NORMAL_95, run_energy
+from precision_time.planning.energy.energy import run_energy
 from precision_time.planning.energy.grid import intensity, table
 from precision_time.predict.api import predict_time
 from precision_time.render.table import markdown_lines
+from precision_time.units import J_PER_KWH
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tools"))
@@ -39,6 +40,8 @@ PAGE = ROOT / "docs" / "reference" / "energy.md"
 NUMBERS = ROOT / "src" / "precision_time" / "planning" / "energy" / "data" / "power.toml"
 START = {"busy": 0.9, "scale": 0.04, "of_sheet": 0.4}
 HALF_TDP = 0.5
+NORMAL_95 = 1.6449
+"""Quantile 0.95 of the normal distribution."""
 """What codecarbon takes of a processor that it cannot measure: CONSUMPTION_PERCENTAGE_CONSTANT."""
 WHOLE_JOB = "job"
 """Assumed of a row whose source states neither batch nor precision: shown, not fitted."""

@@ -44,7 +44,7 @@ PACKAGES = (
 CAPTURE_TAKES = {"workload"}
 """What the folder that turns modules into graphs imports."""
 BELOW = {
-    "precision_time_integrations": ({"measure"}, {"online"}),
+    "precision_time_integrations": ({"inventory"}, {"measure"}, {"online"}),
     "precision_time_papers": ({"precisions", "queue", "risk"},),
 }
 """Folders of members that import nothing of their package but themselves and those named before."""

@@ -13,10 +13,12 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.progress import track
 
-from precision_time.cli.request_options import request_arguments, requests_in_words
+from precision_time.cli.options import PREFIX, flags_of
+from precision_time.cli.request_options import requests_in_words, sizes_of
 from precision_time.corpus.jobs import UnsupportedRow, job_of, request_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
@@ -27,10 +29,42 @@ from precision_time.learn.priced import predict_step_times
 from precision_time.predict.api import predict
 from precision_time.request.files import read_requests
 from precision_time.request.request import Request
+from precision_time.request.schema import request_fields
 
 TOLERANCE = 1e-9
 _AT_ONCE = 512
 _SHOWN = 20
+
+
+def request_arguments(request: Request) -> list[str]:
+    """The words that ask a request on the command line: the way back from `requests_of`."""
+    words = [str(request.model)]
+    for name, value in request.given().items():
+        info = dict(request_fields())[name]
+        option = info.option
+        if option is None or name == "model":
+            continue
+        flag = flags_of(name, option)[-1] if name == "sizes" else f"{PREFIX}{name.replace('_', '-')}"
+        if name == "sizes":
+            words += [word for key, size in value.items() for word in (flag, f"{key}={_size_text(size)}")]
+        elif name == "anchors":
+            words += [word for anchor in value for word in (option.flags[0], json.dumps(anchor))]
+        elif name == "inputs":
+            words += [word for text in value for word in (option.flags[0], text)]
+        elif isinstance(value, bool):
+            words.append(flag if value else f"{PREFIX}no-{flag.removeprefix(PREFIX)}")
+        else:
+            whole = isinstance(value, float) and value.is_integer()
+            words += [flag, str(int(value) if whole else value)]
+    return words
+
+
+def _size_text(size: Any) -> str:
+    """A size as `_sizes` reads it: text in quotes only where it would be read as something else."""
+    if not isinstance(size, str):
+        return json.dumps(size)
+    plain = size.strip() and sizes_of([f"name={size}"]) == {"name": size}
+    return size if plain else json.dumps(size)
 
 
 def parsed(words: Sequence[str]) -> Request:

@@ -23,10 +23,10 @@ _Answer = TypeVar("_Answer")
 
 LOCAL = "local"
 """In the place of an address: a Ray that this process starts and ends."""
-_LOOPBACK = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 _NO_CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Environment variable by which Ray keeps to the loopback interface where it is "0"."""
-_OBJECT_STORE_BYTES = 256 * 2**20
+OBJECT_STORE_BYTES = 256 * 2**20
 """Of a local Ray: a bounded number of chunks is in flight, and each is small."""
 _IN_FLIGHT_PER_CPU = 2
 """One that runs and one that waits for its turn."""
@@ -82,13 +82,13 @@ def ray_session(address: str | None = None, *, num_cpus: int | None = None) -> I
             "address": LOCAL,
             "num_cpus": num_cpus or usable_cores(),
             "include_dashboard": False,
-            "object_store_memory": _OBJECT_STORE_BYTES,
-            "_node_ip_address": _LOOPBACK,
+            "object_store_memory": OBJECT_STORE_BYTES,
+            "_node_ip_address": LOOPBACK,
         }
     else:
         options["address"] = address
     try:
-        with _quiet(ray), _loopback(ray) if address in (None, LOCAL) else nullcontext():
+        with _quiet(ray), loopback(ray) if address in (None, LOCAL) else nullcontext():
             ray.init(**options)
     except Exception as error:  # a node that starts too slowly is a plain one
         raise _not_connected(address or LOCAL, error) from error
@@ -154,7 +154,7 @@ def _say_nothing(*_: Any) -> None:
 
 
 @contextmanager
-def _loopback(ray: Any) -> Iterator[None]:
+def loopback(ray: Any) -> Iterator[None]:
     """Whether what Ray starts inside the block is reached from this machine alone.
 
     Ray replaces 127.0.0.1 by the machine's address in the network, except on systems where it knows no
@@ -172,45 +172,6 @@ def _loopback(ray: Any) -> Iterator[None]:
             del os.environ[_NO_CLUSTERS]
         else:
             os.environ[_NO_CLUSTERS] = variable
-
-
-@contextmanager
-def local_cluster(nodes: int, cpus_per_node: int) -> Iterator[Any]:
-    """Ray, connected to several nodes that this machine simulates, each with separate processes.
-
-    Shows what crossing nodes costs in Ray; the network between them is the machine's loopback.
-
-    Args:
-        nodes: How many.
-        cpus_per_node: CPUs that each offers.
-
-    Yields:
-        The module.
-
-    Raises:
-        MissingExtraError: If Ray is not installed.
-        ConfigError: If Ray is connected to something already.
-    """
-    ray = import_ray()
-    if ray.is_initialized():
-        raise ConfigError("Ray is connected already. To fix: leave that session first.")
-    from ray.cluster_utils import Cluster
-
-    logging.getLogger("ray").setLevel(logging.ERROR)
-    node = {
-        "num_cpus": cpus_per_node,
-        "object_store_memory": _OBJECT_STORE_BYTES,
-        "node_ip_address": _LOOPBACK,
-    }
-    with _loopback(ray):
-        cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
-        try:
-            for _ in range(nodes - 1):
-                cluster.add_node(**node)
-            with ray_session(cluster.address):
-                yield ray
-        finally:
-            cluster.shutdown()
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from .errors import ConfigError
 
 KIBI, MEBI, GIBI = 2.0**10, 2.0**20, 2.0**30
 KILO, MEGA, GIGA, TERA, PETA = 1e3, 1e6, 1e9, 1e12, 1e15
+J_PER_KWH = 3.6e6
 
 _TIME_STEPS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)?")

@@ -27,14 +27,14 @@ from precision_time.cli.request_options import request_and_others
 from precision_time.corpus.own import read_own_steps
 from precision_time.errors import PrecisionTimeError
 from precision_time.hardware.custom import load_custom
-from precision_time.hardware.inventory_file import read_inventory
-from precision_time.hardware.inventory_slurm import read_slurm
 from precision_time.planning.run.api import run_of
 from precision_time.planning.run.schema import RunOptions
 from precision_time.predict.api import predict, predict_time
 from precision_time.request.files import read_jobs
 from precision_time.request.sweep import PHASES, RUN
 from precision_time.workload.hf_config import entry_of_config
+from precision_time_integrations.inventory.file import read_inventory
+from precision_time_integrations.inventory.slurm import read_slurm
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 EXIT_CODES = (0, 2, 3)

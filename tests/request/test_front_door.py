@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from precision_time.cli.request_options import request_arguments
+from front_door import request_arguments
 from precision_time.corpus.jobs import job_of, request_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.learn.artifact import shipped_predictor

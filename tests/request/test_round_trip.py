@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Meta
 
-from precision_time.cli.request_options import request_arguments
+from front_door import request_arguments
 from precision_time.corpus.jobs import request_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.errors import ConfigError

@@ -38,7 +38,7 @@ Examples:
 STACKS_EXAMPLES = """\b
 Examples:
   precision-time list stacks
-  precision-time predict resnet50 --device A100-SXM4-80GB --stack ngc-tuned
+  precision-time predict resnet50 --device A100-SXM4-80GB --stack mlperf-tuned
 """
 
 _PEAKS = ("fp32", "tf32", "fp16", "bf16", "fp8")

@@ -31,83 +31,6 @@ _Tree = dict[str, Any]
 
 _TAKES_COMMAND = ("predict", "plan", "layout", "explain", "estimate")
 """Commands to which a command line of a training can be given behind `--`."""
-ASK, DECIDE, LOOK_UP, LEARN = "Ask", "Decide", "Look up", "Learn, set up"
-
-
-def _own(
-    section: str, path: str, module: str, attribute: str, summary: str, examples: str = "EXAMPLES"
-) -> Command:
-    """A command whose code stands beside this file."""
-    return Command(
-        path=path,
-        module=f"{__package__}.{module}",
-        attribute=attribute,
-        summary=summary,
-        examples=examples,
-        section=section,
-    )
-
-
-_OWN = (
-    _own(ASK, "predict", "predict", "predict", "Predict the time of a step, an epoch, a run."),
-    _own(ASK, "sweep", "sweep", "sweep", "Predict a grid of jobs of any size into a file."),
-    _own(ASK, "explain", "explain", "explain", "Show what a precision changes, or how each number counts."),
-    _own(DECIDE, "plan", "plan", "plan", "Choose devices for a run under a deadline and a budget."),
-    _own(DECIDE, "layout", "layout", "layout", "Rank the ways to spread a model over devices."),
-    _own(DECIDE, "precisions advise", "precisions", "advise", "Show precisions side by side: which to take."),
-    _own(
-        LOOK_UP,
-        "list models",
-        "catalogs",
-        "models",
-        "List the models that answer without torch.",
-        "MODELS_EXAMPLES",
-    ),
-    _own(
-        LOOK_UP,
-        "list devices",
-        "catalogs",
-        "devices",
-        "List the devices, or one with all its figures.",
-        "DEVICES_EXAMPLES",
-    ),
-    _own(
-        LOOK_UP,
-        "list precisions",
-        "catalogs",
-        "precisions",
-        "List the precision policies, or say one in full.",
-        "PRECISIONS_EXAMPLES",
-    ),
-    _own(LOOK_UP, "list stacks", "catalogs", "stacks", "List the software profiles.", "STACKS_EXAMPLES"),
-    _own(
-        LOOK_UP,
-        "list prices",
-        "prices",
-        "prices",
-        "Show what an hour of a device costs, where, and since when.",
-    ),
-    _own(
-        LOOK_UP,
-        "list grids",
-        "grids",
-        "grids",
-        "List the carbon intensity of electricity by place, and the PUE.",
-    ),
-    _own(LOOK_UP, "list words", "glossary", "glossary", "Define the words that an answer prints."),
-    _own(LOOK_UP, "list fields", "fields", "fields", "List the fields of a job, which --set takes."),
-    _own(LEARN, "evaluate", "evaluate", "evaluate", "Score the predictor on measured runs."),
-    _own(LEARN, "calibrate", "calibrate", "calibrate", "Calibrate the predictor to your own cluster."),
-    _own(LEARN, "train", "train", "train", "Fit a predictor of your own."),
-    _own(
-        LEARN,
-        "init",
-        "init",
-        "init",
-        "Write a commented file to start from: a cluster of your own, or a job.",
-    ),
-    _own(LEARN, "env", "env", "env", "Show versions, the corpus, packages and GPUs."),
-)
 
 
 def _placed(tree: _Tree, command: Command) -> bool:
@@ -128,7 +51,18 @@ def _tree_of(commands: Iterable[Command]) -> _Tree:
     return tree
 
 
-OWN: _Tree = _tree_of(_OWN)
+OWN: _Tree = _tree_of(
+    Command(
+        path=path,
+        module=f"{__package__}.{row['code'].partition(':')[0]}",
+        attribute=row["code"].partition(":")[2],
+        summary=row["summary"],
+        examples=row.get("examples", "EXAMPLES"),
+        section=section,
+    )
+    for section, rows in packaged_toml(__package__, "data/commands.toml").items()
+    for path, row in rows.items()
+)
 """What the core has, in the order of the help."""
 _OPEN = frozenset({"precisions"})
 """Words of the core below which plug-ins may add commands."""

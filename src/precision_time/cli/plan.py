@@ -166,10 +166,12 @@ def plan(
     Exits with 3 where nothing keeps the limits, after the nearest miss and what it would take.
     """
     from ..planning.decision.api import plan as planned
-    from ..planning.decision.files import KINDS, check_paths, write_files
+    from ..planning.decision.files import KINDS, write_files
+    from ..render.picture import check_picture
 
     files = by_ending(out, **KINDS)
-    check_paths(**files)
+    if files["plot"] is not None:
+        check_picture(files["plot"])
     server = chosen(why=why, out=out, prices=prices, workers=workers, ray=ray)
     of_run = {name: fields.pop(name, None) for name in RUN_FIELDS}
     name, given = given_fields(model, {**fields, "precision": precision})

@@ -320,37 +320,6 @@ def request_and_others(
     return _only(found, model), beside[0]
 
 
-def request_arguments(request: Request) -> list[str]:
-    """The words that ask a request on the command line: the way back from `requests_of`."""
-    words = [str(request.model)]
-    for name, value in request.given().items():
-        info = dict(request_fields())[name]
-        option = info.option
-        if option is None or name == "model":
-            continue
-        flag = flags_of(name, option)[-1] if name == "sizes" else f"{PREFIX}{name.replace('_', '-')}"
-        if name == "sizes":
-            words += [word for key, size in value.items() for word in (flag, f"{key}={_size_text(size)}")]
-        elif name == "anchors":
-            words += [word for anchor in value for word in (option.flags[0], json.dumps(anchor))]
-        elif name == "inputs":
-            words += [word for text in value for word in (option.flags[0], text)]
-        elif isinstance(value, bool):
-            words.append(flag if value else f"{PREFIX}no-{flag.removeprefix(PREFIX)}")
-        else:
-            whole = isinstance(value, float) and value.is_integer()
-            words += [flag, str(int(value) if whole else value)]
-    return words
-
-
-def _size_text(size: Any) -> str:
-    """A size as `_sizes` reads it: text in quotes only where it would be read as something else."""
-    if not isinstance(size, str):
-        return json.dumps(size)
-    plain = size.strip() and sizes_of([f"name={size}"]) == {"name": size}
-    return size if plain else json.dumps(size)
-
-
 def _parameter(name: str, info: Field, option: Option, *, several: bool, section: str) -> inspect.Parameter:
     kind = plain_type(info.annotation)
     precisions = several and name == "precision"

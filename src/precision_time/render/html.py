@@ -50,8 +50,8 @@ def page(title: str, body: str, *, style: str = STYLE, head: str = "", script: s
     )
 
 
-def page_of_blocks(title: str, blocks: Iterable[Block]) -> str:
-    """A page with blocks below its title; tables that follow each other stand side by side."""
+def page_of_blocks(title: str, blocks: Iterable[Block], *, style: str = STYLE, script: str = "") -> str:
+    """A page with blocks below its title, as of `page`; tables that follow each other stand side by side."""
     parts: list[str] = []
     tables: list[str] = []
     for block in (*blocks, Text("")):
@@ -69,7 +69,7 @@ def page_of_blocks(title: str, blocks: Iterable[Block]) -> str:
         elif block.text:
             css = {Tone.LEAD: ' class="headline"', Tone.SOFT: ' class="note"'}.get(block.tone, "")
             parts.append(f"<p{css}>{escape(block.text)}</p>")
-    return page(title, "\n".join(parts))
+    return page(title, "\n".join(parts), style=style, script=script)
 
 
 def fragment(blocks: Iterable[Block]) -> str:

@@ -14,7 +14,7 @@ from precision_time.arrays import Number
 from precision_time.cost.terms import METHOD_TERMS, TERMS
 from precision_time.errors import CatalogError, ConfigError, UnknownNameError
 from precision_time.hardware.catalog import get_device, known_devices
-from precision_time.planning.energy.energy import J_PER_KWH, Pue, pue_of, run_energy
+from precision_time.planning.energy.energy import Pue, pue_of, run_energy
 from precision_time.planning.energy.grid import (
     HourlyIntensity,
     intensity,
@@ -114,18 +114,6 @@ def test_terms_add_up() -> None:
     assert found.carbon_g is not None
     embodied_g = 16 * 4200 / 3600 * 10.0
     assert float(found.carbon_g) == pytest.approx(float(found.energy_kwh) * per_kwh + embodied_g)
-    assert json.loads(json.dumps(found.to_dict()))["energy_kwh"] == pytest.approx(float(found.energy_kwh))
-
-
-def test_interval_combines_power_and_time() -> None:
-    found = run_energy(device=H100, devices=1, busy_s=1e4, terms=STEP, mfu=0.4)
-    low, high = found.interval_j()
-    assert run_energy(device=H100, devices=1, busy_s=1e4, power_w=500.0).interval_j()[0] == pytest.approx(
-        run_energy(device=H100, devices=1, busy_s=1e4, power_w=500.0).energy_j
-    )
-    wider_low, wider_high = found.interval_j(time_low=0.7, time_high=1.6)
-    assert wider_low < low < found.energy_j < high < wider_high
-    assert high / found.energy_j < wider_high / found.energy_j < 1.6 * high / found.energy_j
 
 
 @pytest.mark.parametrize("row", table("measured_power.csv")[::9], ids=lambda row: row["source"])
@@ -241,10 +229,10 @@ def test_wrong_numbers_are_refused(wrong: dict[str, object]) -> None:
 
 def test_no_place_no_carbon() -> None:
     found = run_energy(device=H100, devices=8, busy_s=60.0, terms=STEP)
-    assert found.carbon_g is None and found.to_dict()["carbon_g"] is None
+    assert found.carbon_g is None
     with pytest.raises(ConfigError, match="known place"):
         found.to_codecarbon()
-    assert float(found.energy_j) / J_PER_KWH == pytest.approx(float(found.energy_kwh))
+    assert float(found.energy_j) / 3.6e6 == pytest.approx(float(found.energy_kwh))
 
 
 def test_every_region_with_a_price_has_an_intensity() -> None:

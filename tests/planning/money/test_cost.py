@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from precision_time.errors import CatalogError
-from precision_time.planning.money.cost import HOURS_PER_MONTH, Term, list_rate, offer_cost, run_cost
+from precision_time.planning.money.cost import HOURS_PER_MONTH, Term, list_rate, run_cost
 from precision_time.planning.money.offer import Market, whole_instances
 from precision_time.planning.money.offers import offers
 
@@ -36,7 +36,6 @@ def test_the_terms_add_up_over_many_runs_at_once() -> None:
     assert (cost.instances * per_instance - devices == cost.idle_devices).all()
     assert ((cost.idle_devices >= 0) & (cost.idle_devices < per_instance)).all()
     assert (cost.idle_devices_usd[cost.idle_devices == 0] == 0.0).all()
-    assert cost.usd_per(1e9) == pytest.approx(cost.total_usd / 1e9)
 
 
 def test_nobody_rents_a_part_of_an_instance() -> None:
@@ -49,12 +48,10 @@ def test_nobody_rents_a_part_of_an_instance() -> None:
 
 def test_an_offer_is_priced_in_its_market_or_not_at_all() -> None:
     offer = next(o for o in offers(clouds=["aws"], regions=["us-west-2"]) if o.instance_type == "p5.48xlarge")
-    spot = offer_cost(offer, Market.SPOT, hours=[1.0, 2.0], devices=8)
-    demand = offer_cost(offer, hours=[1.0, 2.0], devices=8)
-    assert demand.total_usd.tolist() == pytest.approx([55.04, 110.08])
-    assert (spot.total_usd < demand.total_usd).all()
+    assert offer.stated_price(Market.ON_DEMAND) == pytest.approx(55.04)
+    assert offer.usd_per_device_hour(Market.SPOT) < offer.usd_per_device_hour() == pytest.approx(55.04 / 8)
     with pytest.raises(CatalogError, match="reserved"):
-        offer_cost(offer, Market.RESERVED, hours=1.0, devices=8)
+        offer.stated_price(Market.RESERVED)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ _NO_MODEL = (
     "nanotron/config_mamba",
     "torchtune/7B_full_ppo",
 )
-"""Files that name no model that is known: configurations of launchers, kinds of models that are not modeled."""
+"""Files that name no model: configurations of launchers, kinds of models that are not modeled."""
 
 
 def read(file: str) -> Recipe:

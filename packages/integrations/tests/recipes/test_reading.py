@@ -49,8 +49,8 @@ def test_options_stand_in_the_place_of_what_the_recipe_says(of: Any) -> None:
     recipe = of(
         "run.sh",
         "#!/bin/bash\ntorchrun --nnodes 4 --nproc-per-node 8 pretrain_gpt.py --num-layers 32"
-        " --hidden-size 4096"
-        " --num-attention-heads 32 --micro-batch-size 1 --global-batch-size 256 --seq-length 4096 --train-iters 10"
+        " --hidden-size 4096 --num-attention-heads 32"
+        " --micro-batch-size 1 --global-batch-size 256 --seq-length 4096 --train-iters 10"
         " --tensor-model-parallel-size 2 --bf16 --vocab-size 32000\n",
     )
     assert (recipe.fields["gpus"], recipe.fields["nodes"], recipe.fields["seq_len"]) == (32, 4, 4096)

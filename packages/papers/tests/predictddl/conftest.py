@@ -11,7 +11,8 @@ import pytest
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from precision_time.corpus.measurement import Measurement
-from precision_time.hardware.inventory import ClusterResources, NodeResources, resources
+from precision_time.hardware.inventory import ClusterResources, NodeResources
+from precision_time_integrations.inventory.mapping import resources
 from precision_time_papers.predictddl.columns import (
     ANNOTATED,
     CLUSTER_COLUMNS,

@@ -21,11 +21,12 @@ from precision_time.errors import (
 )
 from precision_time.hardware.catalog import get_cluster
 from precision_time.hardware.device import Cluster
-from precision_time.hardware.inventory import ClusterResources, resources
+from precision_time.hardware.inventory import ClusterResources
 from precision_time.learn.table import job_table
 from precision_time.request.datasets import DatasetFacts
 from precision_time.workload.graph import Node, OpClass, OpGraph
 from precision_time.workload.resolve import load_workload
+from precision_time_integrations.inventory.mapping import resources
 from precision_time_papers.ghn.weights import find_weights, initial_weights, save_weights
 from precision_time_papers.predictddl.columns import (
     BLIND,

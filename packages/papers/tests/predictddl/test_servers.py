@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from precision_time.errors import ConfigError
-from precision_time.hardware.inventory import ClusterResources, NodeResources, resources
+from precision_time.hardware.inventory import ClusterResources, NodeResources
 from precision_time.units import duration_s
+from precision_time_integrations.inventory.mapping import resources
 from precision_time_papers.predictddl.contract import Answer, Refusal
 from precision_time_papers.predictddl.controller import PredictDDL, answer_batch
 from precision_time_papers.predictddl.registry import Registry

@@ -11,9 +11,7 @@ from ...diagnostics import UNMEASURED_DEVICE
 from ...plain import from_plain
 from ...records import dataclass
 from ...request.request import Request
-from ...units import format_duration
-
-_J_PER_KWH = 3.6e6
+from ...units import J_PER_KWH, format_duration
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +89,7 @@ class Candidate:
     @property
     def energy_kwh(self) -> float:
         """With hosts and cooling."""
-        return self.energy_j / _J_PER_KWH
+        return self.energy_j / J_PER_KWH
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready dictionary; keys are the field names."""

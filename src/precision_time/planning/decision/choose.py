@@ -12,13 +12,14 @@ import numpy as np
 from ...arrays import Bools, Floats, Ints
 from ...diagnostics import UNMEASURED_DEVICE
 from ...records import dataclass
+from ..energy.grid import grid_of_region
 from ..money.offer import Offer
 from .candidate import Candidate, carbon, duration, money
 from .front import pareto_front
 from .limits import Limits
-from .outcomes import Outcomes, Rows, grid_of
+from .outcomes import Outcomes, Rows
 from .space import UNPRICED, Space
-from .timing import STATED, layout_fields
+from .timing import STATED, fields_of_row
 
 FIGURE_OF: Mapping[str, str] = {"cheapest": "usd", "fastest": "time_s", "greenest": "carbon_g"}
 """By aim what is least."""
@@ -82,7 +83,7 @@ class Judged:
             feasible=bool(self.feasible[number]),
             on_front=bool(self.front[number]),
             warnings=tuple(str(table["warnings"][row] or "").split()),
-            request=_request(spot.fields, table, row),
+            request=fields_of_row(spot.fields, table, row, stated=bool(table[STATED][row])),
         )
 
     @property
@@ -218,7 +219,7 @@ def _fastest(best: Candidate, other: Candidate | None, count: int, found: Judged
 
 
 def _greenest(best: Candidate, other: Candidate | None, count: int, found: Judged) -> str:
-    grid = grid_of(next(each for each in found.space.offers if is_offer(each, best)))
+    grid = grid_of_region(best.cloud, best.region)
     assert grid is not None
     parts = [
         f"Least carbon of the {count:,} candidates that {_keep(found)} and whose grid is known: "
@@ -263,23 +264,3 @@ def _known(value: Any) -> float | None:
 def _ordered(values: Floats) -> Floats:
     """Values with what is not known last."""
     return np.where(np.isnan(values), np.inf, values)
-
-
-def _request(fields: Mapping[str, Any], table: Mapping[str, Any], row: int) -> dict[str, Any]:
-    """The fields of one row: those of which several values compete, as the row has them."""
-    found = {}
-    for name, value in fields.items():
-        said = table[name][row] if name in table else None
-        competing = value if isinstance(value, list) else []
-        found[name] = next((each for each in competing if _same(each, said)), said) if competing else value
-    if table[STATED][row]:
-        layout = layout_fields(str(table["layout"][row] or ""))
-        found |= {**layout, "batch_size": float(table["batch_size"][row])}
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _same(asked: Any, said: Any) -> bool:
-    try:
-        return bool(asked == said) or float(asked) == float(said)
-    except (TypeError, ValueError):
-        return False

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from html import escape
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...arrays import Ints
-from ...io import check_suffix, packaged, write_atomically
-from ...predict.page import doubt
-from ...render.html import page
-from ...render.picture import check_picture
+from ...io import packaged, write_atomically
+from ...render.blocks import Drawing
+from ...render.html import page_of_blocks
 from ...render.table import write_columns
 from .candidate import Candidate, carbon, chance, duration, money
 from .choose import AIMS, Judged
 from .picture import PICTURES, write_plot
-from .result import Plan, beside, front_table
+from .result import Plan, body, head
 
 KINDS = {"html": (".html",), "plot": PICTURES, "out": (".csv", ".jsonl")}
 _MOST_POINTS = 1500
@@ -32,30 +30,14 @@ def to_html(plan: Plan) -> str:
     numbers = _points(found)
     candidates = found.candidates(numbers)
     title = f"{plan.model}, {plan.length}"
-    body = [
-        f'<p class="soft">{escape(", ".join(plan.limits.words) or "No limits.")}</p>',
-        _heads(plan),
-        _plot(plan, len(numbers), len(found.outcomes)),
-        "<h2>Pareto front</h2>",
-        _front(plan, candidates),
-        *(
-            f"<h2>{title}</h2>{_table(rows)}"
-            for title, rows in (
-                ("What if", [(each.question, each.answer) for each in plan.what_ifs]),
-                ("Break-even points", [("", each.words) for each in plan.break_evens]),
-                ("What moves the answer", [("", str(move)) for move in plan.moves]),
-                ("Assumed", [("", line) for line in (*plan.assumptions, *plan.warnings)]),
-                ("Prices", [("", line) for line in plan.prices]),
-            )
-            if rows
-        ),
-    ]
+    widget = Drawing(_widget(plan, len(numbers), len(found.outcomes)))
     data = json.dumps(_data(plan, candidates, title), allow_nan=False).replace("<", "\\u003c")
     script = (
         f'<script type="application/json" id="data">{data}</script>\n'
         f"<script>\n{_packaged('page.js')}</script>\n"
     )
-    return page(title, "\n".join(body), style=_packaged("page.css"), script=script)
+    blocks = (*head(plan), widget, *body(plan, plan.front, why=True))
+    return page_of_blocks(title, blocks, style=_packaged("page.css"), script=script)
 
 
 def _packaged(name: str) -> str:
@@ -77,30 +59,7 @@ def _points(found: Judged) -> Ints:
     return np.flatnonzero(keep & np.isfinite(found.outcomes.time_s))
 
 
-def _heads(plan: Plan) -> str:
-    if plan.miss is not None:
-        lines = [f"{plan.miss.by}.", *plan.miss.remedies]
-        return (
-            '<div class="choice"><b>Nothing keeps the limits; the nearest miss'
-            f"{doubt(plan.miss.candidate)}</b>"
-            f'<p class="figures">{escape(plan.miss.candidate.label)}</p>'
-            f"{''.join(f'<p>{escape(line)}</p>' for line in lines)}</div>"
-        )
-    parts = []
-    for choice in plan.choices:
-        best = choice.candidate
-        figures = [duration(best.time_s), money(best.usd), carbon(best.carbon_g)]
-        promised = "" if choice.unmeasured is None else f"<p>{escape(beside(choice, choice.unmeasured))}</p>"
-        in_time = "" if best.probability is None else f"In time with {chance(best.probability)}. "
-        parts.append(
-            f'<div class="choice"><b>{choice.aim}{doubt(best)}</b><p class="figures">{escape(best.label)}</p>'
-            f"<p>{escape(' · '.join(figures))}</p><p>{escape(best.place)}</p>"
-            f'<p class="soft">{escape(in_time + choice.reason)}</p>{promised}</div>'
-        )
-    return f'<div class="choices">{"".join(parts)}</div>'
-
-
-def _plot(plan: Plan, shown: int, all_of_them: int) -> str:
+def _widget(plan: Plan, shown: int, all_of_them: int) -> str:
     hours = "" if plan.limits.deadline_s is None else f"{plan.limits.deadline_s / 3600.0:.6g}"
     usd = "" if plan.limits.budget_usd is None else f"{plan.limits.budget_usd:.6g}"
     axes = "".join(
@@ -114,7 +73,7 @@ def _plot(plan: Plan, shown: int, all_of_them: int) -> str:
     )
     some = "" if shown == all_of_them else f" {shown:,} of {all_of_them:,} candidates are drawn."
     return (
-        f'<h2>Candidates</h2><div class="bar">{axes}'
+        f'<div class="bar">{axes}'
         f'<label>deadline [h] <input type="number" id="hours" min="0" step="any" value="{hours}"></label>'
         f'<label>budget [USD] <input type="number" id="usd" min="0" step="any" value="{usd}"></label>'
         '<span class="soft" id="count"></span></div><div class="bar" id="devices"></div>'
@@ -123,25 +82,6 @@ def _plot(plan: Plan, shown: int, all_of_them: int) -> str:
         '<p class="soft">Rings: the Pareto front. Faint: breaks a limit; the deadline counts with '
         f"a probability of {plan.limits.confidence:.0%}. Both axes are logarithmic.{some}</p>"
     )
-
-
-def _front(plan: Plan, candidates: Sequence[Candidate]) -> str:
-    places = {_key(each): place for place, each in enumerate(candidates)}
-    table = front_table(plan, plan.front)
-    headers = "".join(f"<th>{escape(name)}</th>" for name in table.names[1:])
-    rows = []
-    for each, (_, *cells) in zip(plan.front, table.rows, strict=True):
-        filled = "".join(f"<td>{escape(str(cell))}</td>" for cell in cells)
-        rows.append(f'<tr data-row="{places[_key(each)]}">{filled}</tr>')
-    body = f"<thead><tr>{headers}</tr></thead><tbody>{''.join(rows)}</tbody>"
-    return f'<div class="scroll"><table>{body}</table></div>'
-
-
-def _table(rows: Iterable[tuple[str, str]]) -> str:
-    lines = "".join(
-        f"<tr>{f'<th>{escape(name)}</th>' if name else ''}<td>{escape(text)}</td></tr>" for name, text in rows
-    )
-    return f"<table><tbody>{lines}</tbody></table>"
 
 
 def _key(each: Candidate) -> tuple[Any, ...]:
@@ -156,6 +96,7 @@ def _data(plan: Plan, candidates: Sequence[Candidate], title: str) -> Mapping[st
     return {
         "title": title,
         "labels": [f"{each.label}: {duration(each.time_s)}, {money(each.usd)}" for each in candidates],
+        "front": [places[_key(each)] for each in plan.front],
         "choices": [{"aim": choice.aim, "row": places[_key(choice.candidate)]} for choice in plan.choices],
         "rows": [
             {
@@ -191,20 +132,6 @@ def _said(each: Candidate) -> dict[str, str]:
         "MFU": "" if each.mfu is None else f"{each.mfu:.0%}",
     }
     return {name: text for name, text in rows.items() if text}
-
-
-def check_paths(*, html: Path | None, plot: Path | None, out: Path | None) -> None:
-    """Refuse files that would not be written, before anything is computed.
-
-    Raises:
-        ConfigError: If a name ends in none of what its option writes.
-        MissingExtraError: If matplotlib is needed and not installed.
-    """
-    for kind, path in (("html", html), ("out", out)):
-        if path is not None:
-            check_suffix("--out", path, KINDS[kind])
-    if plot is not None:
-        check_picture(plot, kinds=PICTURES)
 
 
 def write_files(plan: Plan, *, html: Path | None, plot: Path | None, out: Path | None) -> Iterator[Path]:

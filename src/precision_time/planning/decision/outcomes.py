@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from ...arrays import Floats, Ints
-from ...cache import data
 from ...cost import terms as step_terms
 from ...errors import PrecisionTimeError
 from ...predict.sweep import Table
 from ...records import dataclass
 from ...request.request import Request
-from ..energy.energy import J_PER_KWH, pue_of, run_energy
-from ..energy.grid import Intensity, known_intensities
-from ..money.offer import Market, Offer
+from ...units import J_PER_KWH
+from ..energy.energy import pue_of, run_energy
+from ..energy.grid import grid_of_region
+from ..money.offer import Market
 from ..run.api import settings_of
 from ..run.duration import TERMS, Work, total_s
 from ..run.schema import RunOptions
@@ -345,16 +345,6 @@ def _places(space: Space) -> list[tuple[float, float]]:
     """PUE and grams for a kWh of every offer; the last is that of UNPRICED: nobody knows where it stands."""
     found = []
     for offer in space.offers:
-        grid = grid_of(offer)
+        grid = grid_of_region(offer.cloud, offer.region)
         found.append((pue_of(offer.cloud, offer.region).value, np.nan if grid is None else grid.g_per_kwh))
     return [*found, (pue_of().value, np.nan)]
-
-
-def grid_of(offer: Offer) -> Intensity | None:
-    """The grid of an offer's region; None where it is not known."""
-    return _grids().get((offer.cloud, offer.region.lower()))
-
-
-@data
-def _grids() -> Mapping[tuple[str, str], Intensity]:
-    return {(each.cloud, each.region.lower()): each for each in known_intensities() if each.cloud}

@@ -10,20 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from ...arrays import Floats
-from ...cost import terms as step_terms
-from ...predict.prediction import Prediction
+from ...predict.remedies import at_layout
 from ...records import dataclass
-from ...request.layout import option_words, said_options
 from ...request.request import Request
 from ..layouts.api import SEARCHED_FIELDS, find_layouts
 from .choose import Judged
 from .outcomes import Outcomes, Rows
-from .timing import STATED, Timing, least_seconds
+from .timing import Timing, least_seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +81,7 @@ def refined(found: Judged, timing: Timing, most: int, again: Callable[[Rows, Out
     state = {"rows": found.rows}
 
     def search(row: int) -> float:
-        state["rows"] = _searched(state["rows"], row, found)
+        state["rows"] = _searched(state["rows"], row, found, timing)
         own = np.flatnonzero(found.outcomes.row == row)
         return _least(again(state["rows"], found.outcomes.take(own)))
 
@@ -118,38 +115,19 @@ def _bounds(found: Judged, timing: Timing) -> Floats:
     return bounds
 
 
-def _searched(rows: Rows, row: int, found: Judged) -> Rows:
+def _searched(rows: Rows, row: int, found: Judged, timing: Timing) -> Rows:
     """The rows, one of them under the fastest of all its layouts where that is faster."""
     request = Request.of(found.candidate(int(np.flatnonzero(found.outcomes.row == row)[0])).request)
     given = {name: value for name, value in request.given().items() if name in (*SEARCHED_FIELDS, "model")}
-    batch = int(rows.table["global_batch_size"][row])
-    ranked = find_layouts(Request.of({**given, "global_batch_size": batch}), top=1)
+    asked = Request.of({**given, "global_batch_size": int(rows.table["global_batch_size"][row])})
+    ranked = find_layouts(asked, top=1)
     if not ranked.ranked:
         return rows
-    best = ranked.ranked[0].prediction
-    if best.step_time_s >= float(rows.table["step_time_s"][row]):
+    better = timing.row(at_layout(asked, ranked.jobs[0]).given())
+    if better["error"][0] is not None or better["step_time_s"][0] >= rows.table["step_time_s"][row]:
         return rows
-    job = ranked.jobs[0]
-    said = said_options(job.layout, job.workload)
-    said.pop("batch_size")
-    return _with(rows, row, best, option_words(said))
-
-
-def _with(rows: Rows, row: int, best: Prediction, layout: str) -> Rows:
-    values: dict[str, Any] = {
-        "step_time_s": best.step_time_s,
-        "interval_low_s": best.interval.low_s,
-        "interval_high_s": best.interval.high_s,
-        "batch_size": best.batch_size,
-        "layout": layout,
-        STATED: True,
-        "mfu": np.nan if best.mfu is None else best.mfu,
-        "memory_bytes_per_device": best.memory_bytes_per_device,
-    }
-    every = (*step_terms.TERMS, *step_terms.METHOD_TERMS)
-    values |= {f"terms.{term.name}": best.terms.get(term.name, 0.0) for term in every}
     table = dict(rows.table)
-    for name, value in values.items():
+    for name in {*table} & {*better} - {"job"}:
         table[name] = table[name].copy()
-        table[name][row] = value
+        table[name][row] = better[name][0]
     return replace(rows, table=table)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -140,28 +140,10 @@ class Plan(Tabular):
             width: Columns of the page.
             why: Also the plot, break-even points, what moves the answer, and all that was assumed.
         """
-        yield from _head(self)
         shown = _shown_front(self)
-        if shown:
-            what = "Pareto front" if self.choices else "Pareto front of what breaks a limit"
-            left = len(self.front) - len(shown)
-            between = f", {left} more between these" if left else ""
-            yield from (GAP, Text(f"{what}{between}:", Tone.LEAD), front_table(self, shown))
-        if len(shown) > 1 and why:
-            yield from (GAP, *map(Text, _plot_lines(shown, width)))
-        if self.what_ifs:
-            questions = tuple((each.question, each.answer) for each in self.what_ifs)
-            yield from (GAP, Text(f"What if, instead of the {self.choices[0].aim}", Tone.LEAD))
-            yield Table(columns=("", ""), rows=questions, headless=True)
-        if why:
-            yield from (block for each in self.break_evens for block in (GAP, Text(each.words)))
-            if self.moves:
-                yield from (GAP, Text("What moves the answer", Tone.LEAD))
-                yield from map(Text, (*map(str, self.moves), *_sensitivity(self)))
-        yield from (GAP, *(Text(line, Tone.SOFT) for line in _foot(self, why)))
-        if why:
-            yield from (Text(f"Assumed: {line}") for line in self.assumptions)
-        yield from warnings(self.warnings)
+        lines = _plot_lines(shown, width) if why else []
+        yield from head(self)
+        yield from body(self, shown, why=why, plot=(GAP, *map(Text, lines)) if lines else ())
 
     def notebook(self) -> Iterator[Block]:
         """The choices in sentences, the front as a table."""
@@ -171,21 +153,52 @@ class Plan(Tabular):
         yield from (Text(f"{self.model}: {head}", Tone.LEAD), front_table(self, _shown_front(self)))
 
 
-def _head(plan: Plan) -> Iterator[Text]:
+def head(plan: Plan) -> Iterator[Text]:
+    """The choices, or the nearest miss."""
     limits = ", ".join(plan.limits.words) or "no limits"
     yield Text(f"{plan.model}, {plan.length}; {limits}", Tone.SOFT)
     for choice in plan.choices:
         yield Text(_best(choice.aim.capitalize(), choice.candidate), Tone.LEAD)
         yield Text(f"  {choice.reason}")
         if choice.unmeasured is not None:
-            yield Text(f"  {beside(choice, choice.unmeasured)}")
+            yield Text(f"  {_beside(choice, choice.unmeasured)}")
     if plan.miss is not None:
         yield Text(_best(_MISS, plan.miss.candidate), Tone.LEAD)
         for line in (f"{plan.miss.by}.", *plan.miss.remedies):
             yield Text(f"  {line[0].upper()}{line[1:]}")
 
 
-def beside(choice: Choice, other: Candidate) -> str:
+def body(plan: Plan, shown: Sequence[Candidate], *, why: bool, plot: Iterable[Block] = ()) -> Iterator[Block]:
+    """What stands below the choices.
+
+    Args:
+        plan: What was found.
+        shown: Of the front.
+        why: As of `Plan.blocks`.
+        plot: Of money over time.
+    """
+    if shown:
+        what = "Pareto front" if plan.choices else "Pareto front of what breaks a limit"
+        left = len(plan.front) - len(shown)
+        between = f", {left} more between these" if left else ""
+        yield from (GAP, Text(f"{what}{between}:", Tone.LEAD), front_table(plan, shown))
+    yield from plot
+    if plan.what_ifs:
+        questions = tuple((each.question, each.answer) for each in plan.what_ifs)
+        yield from (GAP, Text(f"What if, instead of the {plan.choices[0].aim}", Tone.LEAD))
+        yield Table(columns=("", ""), rows=questions, headless=True)
+    if why:
+        yield from (block for each in plan.break_evens for block in (GAP, Text(each.words)))
+        if plan.moves:
+            yield from (GAP, Text("What moves the answer", Tone.LEAD))
+            yield from map(Text, (*map(str, plan.moves), *_sensitivity(plan)))
+    yield from (GAP, *(Text(line, Tone.SOFT) for line in _foot(plan, why)))
+    if why:
+        yield from (Text(f"Assumed: {line}") for line in plan.assumptions)
+    yield from warnings(plan.warnings)
+
+
+def _beside(choice: Choice, other: Candidate) -> str:
     """What a data sheet promises beside a choice that rests on measured runs."""
     new, old = (getattr(each, FIGURE_OF[choice.aim]) for each in (other, choice.candidate))
     less = f" ({new / old - 1.0:+.0%})" if new is not None and old else ""

@@ -71,7 +71,7 @@ class Timing:
         for number, shape in enumerate(shapes):
             if first[shape] != number:
                 rows = np.flatnonzero(spots == first[shape]).tolist()
-                follow += [_at_layout(fields[number], table, row) for row in rows]
+                follow += [fields_of_row(fields[number], table, row) for row in rows]
                 owners += [number] * len(rows)
         if not owners:
             return table, spots
@@ -80,6 +80,11 @@ class Timing:
         number_of = np.concatenate([spots, np.array(owners)])
         order = np.argsort(number_of, kind="stable")
         return {name: values[order] for name, values in _joined([table, more]).items()}, number_of[order]
+
+    def row(self, fields: Mapping[str, Any]) -> Table:
+        """One request, whose layout is stated."""
+        table, _ = replace(self, progress=None)._swept([fields], [0])
+        return table | {STATED: np.ones(1, dtype=bool)}
 
     def _swept(self, fields: Sequence[Mapping[str, Any]], numbers: Sequence[int]) -> tuple[Table, Ints]:
         grid = grid_of_requests(fields)
@@ -108,17 +113,33 @@ def _shape(spot: Spot) -> tuple[Any, ...]:
     return spot.device, spot.devices, spot.instances, spot.gpus, spot.fields.get("global_batch_size") is None
 
 
-def _at_layout(fields: Mapping[str, Any], table: Table, row: int) -> dict[str, Any]:
-    """The request of a row with its layout stated, as it was found on another network."""
-    found = dict(fields)
-    for name, value in found.items():
-        if isinstance(value, list) and name in table:
-            said = table[name][row]
-            found[name] = next((each for each in value if each == said), said)
+def fields_of_row(
+    fields: Mapping[str, Any], table: Table, row: int, *, stated: bool = True
+) -> dict[str, Any]:
+    """The request of a row: fields of which several values compete as the row has them.
+
+    Args:
+        fields: Of its spot.
+        table: All rows.
+        row: Of the table.
+        stated: Whether it says the layout and the batch per device of the row too, if it has a layout.
+    """
+    found = {}
+    for name, value in fields.items():
+        said = table[name][row] if name in table else None
+        competing = value if isinstance(value, list) else []
+        found[name] = next((each for each in competing if _same(each, said)), said) if competing else value
     layout = str(table["layout"][row] or "")
-    if table["error"][row] is not None or not layout:
-        return {name: value[0] if isinstance(value, list) else value for name, value in found.items()}
-    return {**found, **layout_fields(layout), "batch_size": float(table["batch_size"][row])}
+    if stated and layout and table["error"][row] is None:
+        found |= {**layout_fields(layout), "batch_size": float(table["batch_size"][row])}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _same(asked: Any, said: Any) -> bool:
+    try:
+        return bool(asked == said) or float(asked) == float(said)
+    except (TypeError, ValueError):
+        return False
 
 
 def layout_fields(words: str) -> dict[str, Any]:

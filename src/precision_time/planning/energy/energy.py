@@ -13,12 +13,9 @@ from ...cache import data
 from ...errors import ConfigError
 from ...hardware.device import Device
 from ...records import dataclass
+from ...units import J_PER_KWH
 from .grid import Intensity, table
 from .power import device_power_w, host_power_w, idle_power_w, log_power_spread
-
-J_PER_KWH = 3.6e6
-NORMAL_95 = 1.6449
-"""Quantile 0.95 of the normal distribution."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,37 +68,6 @@ class RunEnergy:
     def carbon_g(self) -> Floats | None:
         """CO2 equivalent; None where no intensity was given."""
         return reduce(np.add, self.carbon_terms_g.values()) if self.carbon_terms_g else None
-
-    def interval_j(self, *, time_low: Number = 1.0, time_high: Number = 1.0) -> tuple[Floats, Floats]:
-        """Where the energy lies in 90 of 100 runs, the spreads of power and of time taken as independent.
-
-        Args:
-            time_low: Low end of the 90 % interval of the total time, over its expected value.
-            time_high: High end, likewise.
-        """
-        power = NORMAL_95 * self.log_power_spread
-        low, high = (np.log(np.asarray(end, dtype=float)) for end in (time_low, time_high))
-        return self.energy_j * np.exp(-np.hypot(power, low)), self.energy_j * np.exp(np.hypot(power, high))
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready dictionary."""
-        low, high = self.interval_j()
-        carbon = self.carbon_g
-        return {
-            "energy_kwh": _plain(self.energy_kwh),
-            "energy_low_kwh": _plain(low / J_PER_KWH),
-            "energy_high_kwh": _plain(high / J_PER_KWH),
-            "terms_j": {name: _plain(value) for name, value in self.terms_j.items()},
-            "carbon_g": None if carbon is None else _plain(carbon),
-            "carbon_terms_g": {name: _plain(value) for name, value in self.carbon_terms_g.items()},
-            "device_power_w": _plain(self.device_power_w),
-            "pue": self.pue.value,
-            "pue_source": self.pue.source,
-            "intensity_g_per_kwh": None if self.intensity is None else self.intensity.g_per_kwh,
-            "intensity_place": None if self.intensity is None else self.intensity.place,
-            "intensity_year": None if self.intensity is None else self.intensity.year,
-            "intensity_source": None if self.intensity is None else self.intensity.source,
-        }
 
     def to_codecarbon(self) -> dict[str, Any]:
         """One run in the fields of codecarbon's output (kWh, kg, W, s), which count the PUE in each energy.
@@ -225,10 +191,6 @@ def run_energy(
         pue=stated,
         intensity=intensity,
     )
-
-
-def _plain(value: Floats) -> Any:
-    return np.asarray(value, dtype=float).tolist()
 
 
 def given_pue(value: float) -> Pue:

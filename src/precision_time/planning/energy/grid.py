@@ -67,7 +67,7 @@ def intensity(place: str, *, cloud: str | None = None) -> Intensity:
         cloud, place = place.split(":", 1)
     if cloud is not None:
         known_clouds(cloud)
-        region = _regions().get((_folded(cloud), _folded(place)))
+        region = grid_of_region(cloud, place)
         if region is None:
             names = [each.name for each in _regions().values()]
             raise UnknownNameError(kind="cloud region", name=f"{cloud}:{place}", known=names, hint=HINT)
@@ -83,6 +83,11 @@ def intensity(place: str, *, cloud: str | None = None) -> Intensity:
             f"{shown(place)} is the name of several places: {', '.join(names)}. To fix: give one of these."
         )
     return found[0]
+
+
+def grid_of_region(cloud: str, region: str) -> Intensity | None:
+    """The intensity of a cloud's region; None where it is not known."""
+    return _regions().get((_folded(cloud), _folded(region)))
 
 
 def known_intensities() -> tuple[Intensity, ...]:

@@ -23,7 +23,7 @@ from ...errors import CatalogError
 from ...io import packaged
 from ...records import dataclass
 from ...units import GIGA
-from .offer import Market, Offer, whole_instances
+from .offer import whole_instances
 
 Floats = npt.NDArray[np.float64]
 HOURS_PER_MONTH = 730.0
@@ -60,10 +60,6 @@ class RunCost:
     def total_usd(self) -> Floats:
         """The sum of the terms."""
         return self.devices_usd + self.idle_devices_usd + self.storage_usd + self.egress_usd
-
-    def usd_per(self, count: npt.ArrayLike) -> Floats:
-        """USD per one of `count`: epochs, tokens, samples, steps of the run."""
-        return np.asarray(self.total_usd / np.asarray(count, dtype=np.float64), dtype=np.float64)
 
 
 def run_cost(
@@ -126,34 +122,6 @@ def run_cost(
         egress_usd=egress_usd,
         instances=np.broadcast_to(instances, devices_usd.shape),
         idle_devices=np.broadcast_to(idle, devices_usd.shape).astype(np.int64),
-    )
-
-
-def offer_cost(
-    offer: Offer,
-    market: Market = Market.ON_DEMAND,
-    *,
-    hours: npt.ArrayLike,
-    devices: npt.ArrayLike,
-    stored_bytes: npt.ArrayLike = 0.0,
-    storage_usd_per_gb_month: npt.ArrayLike = 0.0,
-    egress_bytes: npt.ArrayLike = 0.0,
-    egress_usd_per_gb: npt.ArrayLike = 0.0,
-) -> RunCost:
-    """`run_cost` on the instances of an offer.
-
-    Raises:
-        CatalogError: If the offer has no price in that market.
-    """
-    return run_cost(
-        hours=hours,
-        devices=devices,
-        devices_per_instance=offer.devices_per_instance,
-        usd_per_instance_hour=offer.stated_price(market),
-        stored_bytes=stored_bytes,
-        storage_usd_per_gb_month=storage_usd_per_gb_month,
-        egress_bytes=egress_bytes,
-        egress_usd_per_gb=egress_usd_per_gb,
     )
 
 

@@ -70,6 +70,10 @@ class Offer:
             )
         return found
 
+    def usd_per_device_hour(self, market: Market = Market.ON_DEMAND) -> float:
+        """As `stated_price`, of one device."""
+        return self.stated_price(market) / self.devices_per_instance
+
     @property
     def node_type(self) -> NodeType | None:
         """The node type of this instance, which knows its network; None where none is listed."""

@@ -14,7 +14,7 @@ from ...cache import data
 from ...errors import CatalogError, UnknownNameError
 from ...hardware.device_table import canonical_device
 from .accelerators import words
-from .offer import Market, Offer
+from .offer import Offer
 from .reading import read_table
 
 
@@ -149,8 +149,7 @@ def usd_per_device_hour(device: str) -> float | None:
     (0.526, None)
     """
     offer = reference_offers().get(device)
-    price = None if offer is None else offer.price(Market.ON_DEMAND)
-    return None if offer is None or price is None else price / offer.devices_per_instance
+    return None if offer is None else offer.usd_per_device_hour()
 
 
 @data
@@ -162,11 +161,6 @@ def reference_offers() -> Mapping[str, Offer]:
         if offer.usd_per_hour is None or not offer.host_included:
             continue
         for name in same.get(offer.device, (offer.device,)):
-            if name not in lowest or _rate(offer) < _rate(lowest[name]):
+            if name not in lowest or offer.usd_per_device_hour() < lowest[name].usd_per_device_hour():
                 lowest[name] = offer
     return lowest
-
-
-def _rate(offer: Offer) -> float:
-    assert offer.usd_per_hour is not None
-    return offer.usd_per_hour / offer.devices_per_instance

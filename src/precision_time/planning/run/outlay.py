@@ -14,7 +14,7 @@ from ...hardware.device_table import catalog_name
 from ...records import dataclass
 from ..energy.energy import Pue, RunEnergy, given_pue, pue_of, run_energy
 from ..energy.grid import Intensity, intensity, read_hourly
-from ..money.cost import RunCost, Term, list_rate, offer_cost, run_cost
+from ..money.cost import RunCost, Term, list_rate, run_cost
 from ..money.offer import Market, Offer
 from ..money.offers import offers
 from .prediction import RunPhase
@@ -108,11 +108,11 @@ def _cost(
     costs = {}
     for offer in priced:
         rate = list_rate(offer.cloud, Term.STORAGE)
-        costs[offer] = offer_cost(
-            offer,
-            market,
+        costs[offer] = run_cost(
             hours=hours,
             devices=devices,
+            devices_per_instance=offer.devices_per_instance,
+            usd_per_instance_hour=offer.stated_price(market),
             stored_bytes=checkpoint_bytes,
             storage_usd_per_gb_month=0.0 if rate is None else rate.usd_per_gb,
         )

@@ -16,9 +16,8 @@ from ...records import dataclass
 from ...render.blocks import GAP, TEXT_WIDTH, Block, Text, Tone, warnings
 from ...render.result import Remarked
 from ...render.table import Table
-from ...units import KILO, format_bytes, format_duration, format_range, grouped, plain_name
+from ...units import J_PER_KWH, KILO, format_bytes, format_duration, format_range, grouped, plain_name
 
-JOULES_PER_KWH = 3.6e6
 _DIGITS = 3
 """Of simulated figures: more is noise."""
 _SHOWN_PER = {"token": (1e9, "billion tokens")}
@@ -123,7 +122,7 @@ class RunPrediction(Remarked):
     @property
     def energy_kwh(self) -> float | None:
         """Sum of `energy_terms_j`; None where the device's power is not known."""
-        return math.fsum(self.energy_terms_j.values()) / JOULES_PER_KWH if self.energy_terms_j else None
+        return math.fsum(self.energy_terms_j.values()) / J_PER_KWH if self.energy_terms_j else None
 
     @property
     def carbon_g(self) -> float | None:

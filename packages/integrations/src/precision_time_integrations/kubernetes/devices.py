@@ -8,10 +8,10 @@ from typing import Any
 
 from precision_time.cache import data
 from precision_time.errors import ConfigError, UnknownNameError, shown
-from precision_time.hardware.inventory import map_device
 from precision_time.hardware.nodes import get_node_type
 from precision_time.io import packaged_toml
 from precision_time.planning.money.offers import offers
+from precision_time_integrations.inventory.mapping import map_device
 
 from .kinds import at, items
 

@@ -14,9 +14,9 @@ from types import ModuleType
 from typing import Any, Self
 
 from precision_time.errors import ConfigError, import_failure
-from precision_time.hardware.inventory import map_device, plain_name
-from precision_time.hardware.inventory_local import processor
 from precision_time.units import KIBI
+from precision_time_integrations.inventory.local import processor
+from precision_time_integrations.inventory.mapping import map_device, plain_name
 
 from .precisions import CPU_UNSUPPORTED, LEAST_CAPABILITY
 

@@ -19,8 +19,8 @@ from typing import Any
 from precision_time import __version__
 from precision_time.hardware.catalog import known_devices
 from precision_time.hardware.device import Device
-from precision_time.hardware.inventory_local import memory_bytes, processor
 from precision_time.units import GIBI, GIGA, MEBI, MEGA, TERA
+from precision_time_integrations.inventory.local import memory_bytes, processor
 
 from .device import catalog_name, import_torch
 from .rows import share_name

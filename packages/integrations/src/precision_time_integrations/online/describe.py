@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from precision_time.corpus.rules import load_table
 from precision_time.cost.optimizer import canonical_optimizer
 from precision_time.errors import PrecisionTimeError, UnknownNameError, in_one_line, shown
-from precision_time.hardware.inventory import map_device
 from precision_time.request.request import Request
+from precision_time_integrations.inventory.mapping import map_device
 
 DESCRIBE_LIMIT_S = 5.0
 """A model that cannot be captured in this time is not: the run waits for it."""

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from precision_time.errors import required_module
-from precision_time.hardware.inventory import map_device
 from precision_time.predict.prediction import Interval
+from precision_time_integrations.inventory.mapping import map_device
 
 from .adapter import Adapter
 from .describe import Described, Found, processes, request_of

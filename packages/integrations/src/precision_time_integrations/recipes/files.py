@@ -109,8 +109,8 @@ def _of_source(name: str, text: str, files: Files) -> Recipe:
     if chosen is None:
         raise ConfigError(
             f"{name} names a file alone, and nothing of Unsloth, TRL, transformers or NeMo that trains is "
-            "called in it. It is not run, as it would begin to train. To fix: give the command that starts it, or "
-            f"{name}:FUNCTION for a model that it builds."
+            "called in it. It is not run, as it would begin to train. To fix: give the command that starts it, "
+            f"or {name}:FUNCTION for a model that it builds."
         )
     if chosen.name == "nemo2":
         return _of_nemo(name, source, chosen, files)

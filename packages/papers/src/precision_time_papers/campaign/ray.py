@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,14 @@ from typing import Any
 
 from precision_time.errors import ConfigError, PrecisionTimeError
 from precision_time.executor import usable_cores
-from precision_time.ray_executor import LOCAL, local_cluster, ray_session
+from precision_time.ray_executor import (
+    LOCAL,
+    LOOPBACK,
+    OBJECT_STORE_BYTES,
+    import_ray,
+    loopback,
+    ray_session,
+)
 from precision_time_integrations.measure.device import import_torch
 from precision_time_integrations.measure.report import Progress, ProgressCallback, TrialReport
 from precision_time_integrations.measure.store import only_writer
@@ -266,3 +274,42 @@ def _check_resource(trial: TrainingTrial, what: str, each: float, offered: Seque
             f"cluster has {sum(offered):g} on {len(offered)} node{'s' * (len(offered) != 1)}. "
             f"To fix: {_REMEDIES[what]}."
         )
+
+
+@contextmanager
+def local_cluster(nodes: int, cpus_per_node: int) -> Iterator[Any]:
+    """Ray, connected to several nodes that this machine simulates, each with separate processes.
+
+    Shows what crossing nodes costs in Ray; the network between them is the machine's loopback.
+
+    Args:
+        nodes: How many.
+        cpus_per_node: CPUs that each offers.
+
+    Yields:
+        The module.
+
+    Raises:
+        MissingExtraError: If Ray is not installed.
+        ConfigError: If Ray is connected to something already.
+    """
+    ray = import_ray()
+    if ray.is_initialized():
+        raise ConfigError("Ray is connected already. To fix: leave that session first.")
+    from ray.cluster_utils import Cluster
+
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    node = {
+        "num_cpus": cpus_per_node,
+        "object_store_memory": OBJECT_STORE_BYTES,
+        "node_ip_address": LOOPBACK,
+    }
+    with loopback(ray):
+        cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+        try:
+            for _ in range(nodes - 1):
+                cluster.add_node(**node)
+            with ray_session(cluster.address):
+                yield ray
+        finally:
+            cluster.shutdown()

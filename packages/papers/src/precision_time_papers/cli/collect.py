@@ -160,18 +160,18 @@ def _collected(
     if sum(given) != 1:
         raise typer.BadParameter("Give one of --inventory, --slurm, --ray and --local.")
     if inventory is not None:
-        from precision_time.hardware.inventory_file import read_inventory
+        from precision_time_integrations.inventory.file import read_inventory
 
         return read_inventory(inventory)
     if slurm is not None:
-        from precision_time.hardware.inventory_slurm import read_slurm
+        from precision_time_integrations.inventory.slurm import read_slurm
 
         return read_slurm(_text(slurm), custom=custom)
     if ray is not None:
-        from precision_time.hardware.inventory_ray import collect_ray
+        from precision_time_integrations.inventory.ray import collect_ray
 
         return collect_ray(ray, custom=custom)
-    from precision_time.hardware.inventory_local import collect_local
+    from precision_time_integrations.inventory.local import collect_local
 
     return collect_local(custom=custom)
 
@@ -246,7 +246,7 @@ def keep_reporting(
 
 def local_report() -> tuple[str, dict[str, Any]]:
     """This machine's name, and what it is made of in the words of an inventory file."""
-    from precision_time.hardware.inventory_local import collect_local, load
+    from precision_time_integrations.inventory.local import collect_local, load
 
     [node] = collect_local().nodes
     stated = {

@@ -146,7 +146,7 @@ def predict(
     **fields: Any,
 ) -> None:
     """Predict the training time of one model."""
-    from precision_time.hardware.inventory_file import read_inventory
+    from precision_time_integrations.inventory.file import read_inventory
 
     from ..predictddl.controller import PredictDDL
     from ..predictddl.requests import PredictDDLRequest
@@ -199,7 +199,7 @@ def servers(
 
     The smallest number whose interval meets it, or the nearest miss. Exits with 1 if no kind meets it.
     """
-    from precision_time.hardware.inventory_file import read_inventory
+    from precision_time_integrations.inventory.file import read_inventory
 
     from ..predictddl.controller import PredictDDL
     from ..predictddl.requests import PredictDDLRequest
@@ -296,7 +296,7 @@ def batch(
 
     Exits with 1 if any request was refused.
     """
-    from precision_time.hardware.inventory_file import read_inventory
+    from precision_time_integrations.inventory.file import read_inventory
 
     from ..predictddl.contract import Answer, Refusal
     from ..predictddl.controller import PredictDDL, answer_batch

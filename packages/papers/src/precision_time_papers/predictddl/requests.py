@@ -18,8 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from precision_time.cost.job import Job
 from precision_time.errors import ConfigError, in_one_line, printable, shown, validation_problems
 from precision_time.hardware.device import Cluster
-from precision_time.hardware.inventory import MOST_NODES, ClusterResources
-from precision_time.hardware.inventory_file import read_inventory
+from precision_time.hardware.inventory import ClusterResources
 from precision_time.io import read_input, read_yaml
 from precision_time.request.datasets import (
     OTHER,
@@ -34,6 +33,8 @@ from precision_time.request.fields import COUNT, MAX_COUNT, Count
 from precision_time.request.request import Request
 from precision_time.workload.graph import OpGraph
 from precision_time.workload.resolve import check_named_in_data
+from precision_time_integrations.inventory.file import read_inventory
+from precision_time_integrations.inventory.mapping import MOST_NODES
 
 from .contract import FIELDS, Refusal
 from .embeddings import embedding_of_graph

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from precision_time.errors import CatalogError, ConfigError
 from precision_time.hardware.inventory import ClusterResources
-from precision_time.hardware.inventory_file import read_inventory
+from precision_time_integrations.inventory.file import read_inventory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -111,7 +111,8 @@ class CollectedCluster:
         Raises:
             ConfigError: If all reports are stale.
         """
-        from precision_time.hardware.inventory import NodeResources, resources
+        from precision_time.hardware.inventory import NodeResources
+        from precision_time_integrations.inventory.mapping import resources
 
         if not self.fresh:
             raise ConfigError(

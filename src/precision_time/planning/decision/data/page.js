@@ -104,8 +104,11 @@ for (const device of devices) {
   byId("devices").append(label);
 }
 for (const id of ["x", "y", "hours", "usd"]) byId(id).addEventListener("input", draw);
-for (const row of document.querySelectorAll("tr[data-row]"))
-  row.addEventListener("click", () => tell(Number(row.dataset.row)));
+const front = [...document.querySelectorAll("table")].find(table => !table.contains(told));
+for (const [place, row] of [...(front ? front.rows : [])].slice(1).entries()) {
+  row.className = "pick";
+  row.addEventListener("click", () => tell(data.front[place]));
+}
 draw();
 if (data.choices.length) tell(data.choices[0].row);
 }

@@ -7,11 +7,13 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ..errors import CatalogError, validation_problems
-from ..io import read_input, read_yaml
-from ..units import GIBI, GIGA
-from .inventory import MOST_NODES, ClusterResources, NodeResources, resources
-from .inventory_slurm import expand_hostlist
+from precision_time.errors import CatalogError, validation_problems
+from precision_time.hardware.inventory import ClusterResources, NodeResources
+from precision_time.io import read_input, read_yaml
+from precision_time.units import GIBI, GIGA
+
+from .mapping import MOST_NODES, resources
+from .slurm import expand_hostlist
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 

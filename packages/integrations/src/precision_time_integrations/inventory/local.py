@@ -9,10 +9,12 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from ..units import MEBI, MEGA
-from .custom import load_custom
-from .device import Device
-from .inventory import ClusterResources, NodeResources, plain_name, resources
+from precision_time.hardware.custom import load_custom
+from precision_time.hardware.device import Device
+from precision_time.hardware.inventory import ClusterResources, NodeResources
+from precision_time.units import MEBI, MEGA
+
+from .mapping import plain_name, resources
 
 _QUERY = ("--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
 _TIMEOUT_S = 20.0

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import CatalogError
-from ..ray_executor import ray_session
-from .inventory import ClusterResources, NodeResources, resources
+from precision_time.errors import CatalogError
+from precision_time.hardware.inventory import ClusterResources, NodeResources
+from precision_time.ray_executor import ray_session
+
+from .mapping import resources
 
 _KIND = "accelerator_type:"
 _COUNTED = ("GPU", "TPU", "HPU", "NPU", "neuron_cores")

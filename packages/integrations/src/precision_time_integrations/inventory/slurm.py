@@ -12,9 +12,11 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 from math import prod
 
-from ..errors import CatalogError, shown
-from ..units import MEBI
-from .inventory import MOST_NODES, ClusterResources, NodeResources, map_device, resources
+from precision_time.errors import CatalogError, shown
+from precision_time.hardware.inventory import ClusterResources, NodeResources
+from precision_time.units import MEBI
+
+from .mapping import MOST_NODES, map_device, resources
 
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z_]*)=(\S*)")
 _RECORD = re.compile(r"^NodeName=", re.MULTILINE)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from precision_time.errors import CatalogError, ConfigError, MissingExtraError
 from precision_time.hardware.clusters import get_cluster
-from precision_time.hardware.inventory import map_device
-from precision_time.hardware.inventory_file import read_inventory
-from precision_time.hardware.inventory_local import collect_local
-from precision_time.hardware.inventory_ray import collect_ray, read_ray_nodes
-from precision_time.hardware.inventory_slurm import expand_hostlist, gpus_of_gres, read_slurm
+from precision_time_integrations.inventory.file import read_inventory
+from precision_time_integrations.inventory.local import collect_local
+from precision_time_integrations.inventory.mapping import map_device
+from precision_time_integrations.inventory.ray import collect_ray, read_ray_nodes
+from precision_time_integrations.inventory.slurm import expand_hostlist, gpus_of_gres, read_slurm
 
 # Written by hand after the manual page of scontrol: two usable nodes, one drained, one without GPUs.
 SCONTROL = """\
@@ -209,7 +209,7 @@ def test_broken_inventories_name_the_field(tmp_path: Path, text: str, named: str
 
 
 def test_more_nodes_than_any_cluster_has_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("precision_time.hardware.inventory.MOST_NODES", 5)
+    monkeypatch.setattr("precision_time_integrations.inventory.mapping.MOST_NODES", 5)
     path = tmp_path / "lab.yaml"
     path.write_text("nodes: [{device: A100, count: 3}, {device: A100, count: 3}]")
     with pytest.raises(CatalogError, match="more than 5 nodes"):

@@ -1,0 +1,1 @@
+"""What a cluster is made of, as an inventory file, Slurm, Ray or this machine reports it."""
