@@ -173,10 +173,7 @@ def predict(
         write_columns(columns_of(rows), table)
         message(f"Wrote {table}")
     if (plot := files["plot"]) is not None:
-        from ..predict.table import write_plot
-
-        write_plot(found, plot)
-        message(f"Wrote {plot}")
+        _write_picture(found, plot)
     if memory_timeline is not None:
         _write_memory(found, memory_timeline)
     if emit is not None:
@@ -204,7 +201,7 @@ def _begin(model: str | None, of_recipe: str | None, fields: dict[str, Any], *, 
     if of_recipe is not None:
         if model is None or recipe_of(model) is None:
             raise ConfigError(
-                "--model names the model of a recipe of another project. To fix: precision-time predict MODEL."
+                "--model names the model of a recipe of another project. To fix: give a model as MODEL."
             )
         fields["model"] = of_recipe
     say_recipe(model, fields, aside=aside)
@@ -233,6 +230,14 @@ def _check_files(plot: Path | None, memory_timeline: Path | None) -> None:
         from ..planning.layouts.pictures import check_memory_path
 
         check_memory_path(memory_timeline)
+
+
+def _write_picture(found: Predictions, path: Path) -> None:
+    """The answers as a picture."""
+    from ..predict.table import write_plot
+
+    write_plot(found, path)
+    message(f"Wrote {path}")
 
 
 def _write_memory(found: Predictions, path: Path) -> None:

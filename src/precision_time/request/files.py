@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
-from ..io import open_input_text, read_input, read_yaml
+from ..io import open_input_text, read_input
 from ..precision.catalog import is_policy_file
 from ..records import dataclass
 from ..workload.resolve import check_named_in_data
-from .recipes import Recipe, kind_of, project_of, recipe_of
+from .recipes import MOST_BYTES, Recipe, kind_of, parsed, project_of, recipe_of
 from .request import Request
 from .schema import ALIASES, over
 from .sweep import PHASES, combinations_of
@@ -29,7 +29,6 @@ VERSION = 1
 """Of job files; a file may state it."""
 _PATHS = ("custom", "calibration", "predictor")
 _PRECISION = "precision"
-_MAX_BYTES = 64 * 2**20
 
 
 def is_request_file(source: str) -> bool:
@@ -95,8 +94,8 @@ def read_jobs(path: str | Path) -> list[FileJob]:
         return [FileJob(place="recipe", fields=recipe.fields, recipe=recipe)]
     file = Path(path)
     with _readable(file):
-        if file.stat().st_size > _MAX_BYTES:
-            raise ConfigError(f"{file} is larger than {_MAX_BYTES // 2**20} MiB. To fix: split it.")
+        if file.stat().st_size > MOST_BYTES:
+            raise ConfigError(f"{file} is larger than {MOST_BYTES // 2**20} MiB. To fix: split it.")
         jobs = list(_jobs(file, read_input(file, encoding="utf-8-sig")))
     if not jobs:
         raise ConfigError(f"{file} holds no job. To fix: give at least `model: NAME`.")
@@ -205,7 +204,7 @@ def _jobs(file: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if suffix in _TABLES:
         yield from _table_jobs(file, io.StringIO(text, newline=""))
         return
-    document = _document(suffix, text)
+    document = parsed(suffix, text)
     jobs = document if isinstance(document, list) else [document]
     shared: Mapping[str, Any] = {}
     if isinstance(document, Mapping) and _JOBS in document:
@@ -231,27 +230,6 @@ def _table_jobs(file: Path, lines: Iterable[str]) -> Iterator[tuple[str, Mapping
     for number, line in enumerate(lines, start=1):
         if line.strip():
             yield f"line {number}", _mapping(json.loads(line), file, f"line {number}")
-
-
-def document_of(path: Path, suffix: str) -> Any:
-    """The content of a YAML, TOML or JSON file.
-
-    Raises:
-        OSError, ValueError, RecursionError: If it cannot be read, is too long or not of its format.
-    """
-    if path.stat().st_size > _MAX_BYTES:
-        raise ValueError(f"{path} is larger than {_MAX_BYTES // 2**20} MiB")
-    return _document(suffix, read_input(path, encoding="utf-8-sig"))
-
-
-def _document(suffix: str, text: str) -> Any:
-    if suffix == ".toml":
-        import tomllib
-
-        return tomllib.loads(text)
-    if suffix == ".json":
-        return json.loads(text)
-    return read_yaml(text)
 
 
 def _cell(text: str) -> Any:

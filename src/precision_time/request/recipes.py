@@ -12,11 +12,13 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..hardware.words import with_cluster_words
-from ..io import packaged_toml
+from ..io import packaged_toml, read_input, read_yaml
 from ..plugins import plugins
 from ..records import dataclass
 from .schema import GLOBAL_BATCHES, RUN_LENGTHS, RequestFields
 
+MOST_BYTES = 64 * 2**20
+"""Of a file of requests."""
 READER = "recipe"
 """Name of the plug-in, in the group `importers`."""
 DISTRIBUTION = "precision-time-integrations"
@@ -223,12 +225,27 @@ def _is_script(source: str) -> bool:
 
 
 def _document(path: Path, suffix: str) -> Any:
-    from .files import document_of
-
     try:
-        return document_of(path, suffix)
+        return (
+            parsed(suffix, read_input(path, encoding="utf-8-sig"))
+            if path.stat().st_size <= MOST_BYTES
+            else None
+        )
     except (OSError, ValueError, RecursionError):  # told when it is read as a job
         return None
+
+
+def parsed(suffix: str, text: str) -> Any:
+    """The content of a YAML, TOML or JSON text.
+
+    Raises:
+        ValueError, RecursionError: If it is not of its format, or nested too deeply.
+    """
+    if suffix == ".toml":
+        import tomllib
+
+        return tomllib.loads(text)
+    return json.loads(text) if suffix == ".json" else read_yaml(text)
 
 
 def recipe_of(source: str) -> Recipe | None:

@@ -13,7 +13,7 @@ from ..commands.arguments import style_of
 from ..commands.expand import is_known, told
 from ..commands.launchers import Launch, programs
 from .complete import Files, read_values
-from .documents import Value, read_document, tree_of
+from .documents import Stated, read_document, tree_of
 from .vocabulary import vocabulary
 
 STARTS_ITSELF = ("lightning", "nemo1")
@@ -117,9 +117,9 @@ def recipe_of_launch(
 
 def _named(
     options: dict[str, str], alone: Sequence[str], files: Files, unread: list[str]
-) -> tuple[dict[str, Value], str]:
+) -> tuple[dict[str, Stated], str]:
     """The values of the files that a command names, and the project that they are of."""
-    given: dict[str, Value] = {}
+    given: dict[str, Stated] = {}
     project = ""
     named = [options.pop(key) for key in _CONFIGS if options.get(key, "").endswith(_ENDINGS)]
     for word in dict.fromkeys([*(each for each in alone if each.endswith(_ENDINGS)), *named]):
@@ -144,11 +144,11 @@ def _below_here(path: str) -> str:
     return re.sub(r"\A\$(PWD|\{PWD\}|\(pwd\))/+", "", told(path)) if not is_known(path) else path
 
 
-def _value(word: str, line: int) -> Value:
+def _value(word: str, line: int) -> Stated:
     if not is_known(word):
-        return Value(told(word), line, "known only when it runs")
+        return Stated(told(word), line, "known only when it runs")
     lowered = {"True": True, "False": False, "None": None, "null": None}
-    return Value(lowered.get(word, word), line)
+    return Stated(lowered.get(word, word), line)
 
 
 def _of_script(script: str) -> Mapping[str, Any]:

@@ -15,9 +15,9 @@ from precision_time.request.recipes import Recipe, Said, place_of
 from ..commands.arguments import Arguments, of_launcher, put_facts
 from ..online.sharding import config_fields
 from ..projects import parts
-from .documents import Given, Value, read_document
+from .documents import Given, Stated, read_document
 from .reader import Draft, read_given
-from .vocabulary import Vocabulary
+from .vocabulary import RecipeVocabulary
 
 Files = Callable[[str], str | None]
 """Text of a file by the name that a recipe has for it; None where it is not there."""
@@ -26,7 +26,7 @@ _MOST_INCLUDES = 4
 
 
 def read_values(
-    vocabulary: Vocabulary,
+    vocabulary: RecipeVocabulary,
     given: Given,
     files: Files,
     *,
@@ -67,7 +67,9 @@ def read_values(
     )
 
 
-def _with_includes(vocabulary: Vocabulary, given: Given, files: Files, unread: list[str]) -> dict[str, Value]:
+def _with_includes(
+    vocabulary: RecipeVocabulary, given: Given, files: Files, unread: list[str]
+) -> dict[str, Stated]:
     """The values with those of the files that they are based on below them."""
     found = dict(given)
     for _ in range(_MOST_INCLUDES):

@@ -23,7 +23,7 @@ _MOST_REFERENCES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class Stated:
     """What a key says."""
 
     value: Any
@@ -43,15 +43,15 @@ class Value:
         if isinstance(self.value, bool):
             return "true" if self.value else "false"
         if isinstance(self.value, list):
-            return ",".join(Value(item).word for item in self.value)
+            return ",".join(Stated(item).word for item in self.value)
         return str(self.value).strip()
 
 
-Given = Mapping[str, Value]
+Given = Mapping[str, Stated]
 """By dotted key, in the order of the file."""
 
 
-def read_document(name: str, text: str) -> dict[str, Value]:
+def read_document(name: str, text: str) -> dict[str, Stated]:
     """The values of a document, references within it resolved.
 
     Args:
@@ -64,7 +64,7 @@ def read_document(name: str, text: str) -> dict[str, Value]:
     """
     tree = tree_of(name, text)
     lines = _lines(name, text, tree)
-    found = {key: Value(value, lines.get(key, 0)) for key, value in _flat(tree)}
+    found = {key: Stated(value, lines.get(key, 0)) for key, value in _flat(tree)}
     return {key: _resolved(value, found) for key, value in found.items()}
 
 
@@ -120,7 +120,7 @@ def _flat(tree: Mapping[str, Any], prefix: str = "", depth: int = 0) -> list[tup
     return found
 
 
-def _resolved(value: Value, found: Mapping[str, Value]) -> Value:
+def _resolved(value: Stated, found: Mapping[str, Stated]) -> Stated:
     """A value whose `${key}` stands for another key of the file."""
     text = value.value
     for _ in range(_MOST_REFERENCES):
@@ -135,8 +135,8 @@ def _resolved(value: Value, found: Mapping[str, Value]) -> Value:
             break
         text = _REFERENCE.sub(lambda part: found[part[1]].word, text)
     if isinstance(text, str) and "${" in text:
-        return Value(text, value.line, "a variable that only a run knows")
-    return Value(text, value.line)
+        return Stated(text, value.line, "a variable that only a run knows")
+    return Stated(text, value.line)
 
 
 def _lines(name: str, text: str, tree: Mapping[str, Any]) -> Mapping[str, int]:

@@ -14,9 +14,9 @@ from precision_time.request.recipes import COMMAND, PYTHON, SHELL, Recipe, Said
 from ..commands.configs import files_below
 from ..commands.read import ReadCommand, read_command
 from .complete import Files, read_values
-from .documents import MOST_BYTES, Value, read_document
-from .sources import Call, Source, read_source
-from .vocabulary import Vocabulary, vocabulary
+from .documents import MOST_BYTES, Stated, read_document
+from .sources import Source, SourceCall, read_source
+from .vocabulary import RecipeVocabulary, vocabulary
 
 _TRAINER = re.compile(r"(?:\w+\.)?(?:\w*Trainer|trainer_cls)")
 """Calls that make a trainer."""
@@ -109,8 +109,8 @@ def _of_source(name: str, text: str, files: Files) -> Recipe:
     if chosen is None:
         raise ConfigError(
             f"{name} names a file alone, and nothing of Unsloth, TRL, transformers or NeMo that trains is "
-            "called in it. It is not run, as it would begin to train. To fix: give the command that starts it, "
-            f"or {name}:FUNCTION for a model that it builds."
+            "called in it. It is not run, as it would begin to train. To fix: give the command that starts "
+            f"it, or {name}:FUNCTION for a model that it builds."
         )
     if chosen.name == "nemo2":
         return _of_nemo(name, source, chosen, files)
@@ -121,7 +121,7 @@ def _of_source(name: str, text: str, files: Files) -> Recipe:
             f"{name} makes {len(trainers)} trainers (lines {lines}): which one is asked is not known. To "
             "fix: give a script of one of them."
         )
-    given: dict[str, Value] = {}
+    given: dict[str, Stated] = {}
     for call in source.calls:
         prefix = next(
             (head for pattern, head in chosen.calls.items() if re.fullmatch(pattern, call.name)), None
@@ -151,7 +151,7 @@ def code_of_notebook(name: str, text: str) -> str:
     return "\n".join(_SHELL_LINE.sub(r"\1pass", part) for part in kept)
 
 
-def _values(call: Call, prefix: str, before: Mapping[str, Value]) -> dict[str, Value]:
+def _values(call: SourceCall, prefix: str, before: Mapping[str, Stated]) -> dict[str, Stated]:
     """Arguments of a call by key; a model that is loaded again for inference says nothing new."""
     found = {f"{prefix}{key}": value for key, value in call.values.items()}
     if prefix and any(key in before for key in found):
@@ -159,7 +159,7 @@ def _values(call: Call, prefix: str, before: Mapping[str, Value]) -> dict[str, V
     return {key: value for key, value in found.items() if not (prefix == "" and key.isdigit())}
 
 
-def _plain_names(given: Mapping[str, Value]) -> dict[str, Value]:
+def _plain_names(given: Mapping[str, Stated]) -> dict[str, Stated]:
     """Arguments of models, adapters and data sets by the names that configurations have for them."""
     same = {
         "from_pretrained.0": "model_name_or_path",
@@ -177,7 +177,7 @@ def _plain_names(given: Mapping[str, Value]) -> dict[str, Value]:
         "load_dataset.0": "dataset_name",
         "load_dataset.path": "dataset_name",
     }
-    found: dict[str, Value] = {}
+    found: dict[str, Stated] = {}
     for key, value in given.items():
         if key in same:
             found.setdefault(same[key], value)
@@ -186,16 +186,16 @@ def _plain_names(given: Mapping[str, Value]) -> dict[str, Value]:
         elif not key.startswith(("from_pretrained.", "load_dataset.", "BitsAndBytesConfig.", "LoraConfig.")):
             found[key] = value
     if "lora_r" in found:
-        found["use_peft"] = Value(True, found["lora_r"].line)
+        found["use_peft"] = Stated(True, found["lora_r"].line)
     return found
 
 
-def _method_of(trainers: Sequence[Call]) -> str:
+def _method_of(trainers: Sequence[SourceCall]) -> str:
     name = trainers[0].name.lower()
     return next((method for method in ("dpo", "grpo", "reward", "ppo") if method in name), "")
 
 
-def _vocabulary_of(source: Source) -> Vocabulary | None:
+def _vocabulary_of(source: Source) -> RecipeVocabulary | None:
     """The vocabulary of the libraries that a script takes its trainer from."""
     if "unsloth" in source.imports:
         return vocabulary("unsloth")
@@ -211,7 +211,7 @@ def _vocabulary_of(source: Source) -> Vocabulary | None:
     return None
 
 
-def _of_nemo(name: str, source: Source, chosen: Vocabulary, files: Files) -> Recipe:
+def _of_nemo(name: str, source: Source, chosen: RecipeVocabulary, files: Files) -> Recipe:
     """A recipe of NeMo 2: what its function is given, and what is assigned to its parts behind that."""
     made = [call for call in source.calls if re.fullmatch(r"\w+\.(pretrain|finetune)_recipe", call.name)]
     names = {call.name for call in made}
@@ -220,7 +220,7 @@ def _of_nemo(name: str, source: Source, chosen: Vocabulary, files: Files) -> Rec
         raise ConfigError(
             f"{name} makes {len(names)} recipes: {lines}; one is read. To fix: give a script of one of them."
         )
-    given: dict[str, Value] = {"factory": Value(made[0].name.partition(".")[0], made[0].line)}
+    given: dict[str, Stated] = {"factory": Stated(made[0].name.partition(".")[0], made[0].line)}
     for call in source.calls:
         if any(re.fullmatch(pattern, call.name) for pattern in chosen.calls):
             given |= {key: value for key, value in call.values.items() if not key.isdigit()}

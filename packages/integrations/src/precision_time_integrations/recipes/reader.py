@@ -18,8 +18,8 @@ from precision_time.request.schema import request_fields
 from precision_time.workload.families.tables import dataset_table, normalize
 from precision_time.workload.resolve import adapter_in_name, is_known_model
 
-from .documents import Given, Value
-from .vocabulary import Rule, Vocabulary
+from .documents import Given, Stated
+from .vocabulary import RecipeRule, RecipeVocabulary
 
 _UNSTATED = frozenset({"", "null", "none", "auto", "~"})
 _LENGTHS = ("steps", "tokens", "epochs")
@@ -62,8 +62,8 @@ _MOST_SHOWN = 60
 class Draft:
     """A recipe while it is read."""
 
-    vocabulary: Vocabulary
-    given: dict[str, Value]
+    vocabulary: RecipeVocabulary
+    given: dict[str, Stated]
     fields: dict[str, Any] = field(default_factory=dict)
     run: dict[str, Any] = field(default_factory=dict)
     read: list[Said] = field(default_factory=list)
@@ -88,7 +88,7 @@ class Draft:
 
 
 def read_given(
-    vocabulary: Vocabulary,
+    vocabulary: RecipeVocabulary,
     given: Given,
     *,
     source: str,
@@ -240,7 +240,7 @@ def _read_run(draft: Draft, name: str, keys: Sequence[str]) -> None:
             return
 
 
-def _apply(draft: Draft, rule: Rule) -> None:
+def _apply(draft: Draft, rule: RecipeRule) -> None:
     """A rule that holds: its fields, or what is not modeled of it."""
     for name, value in rule.fields.items():
         if value is None:

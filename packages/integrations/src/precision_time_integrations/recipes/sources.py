@@ -14,7 +14,7 @@ from typing import Any
 
 from precision_time.errors import ConfigError
 
-from .documents import MOST_BYTES, Value
+from .documents import MOST_BYTES, Stated
 
 _MOST_NODES = 200_000
 _RUN = "known only when it runs"
@@ -32,13 +32,13 @@ _HAS_BF16 = re.compile(r"(\w+\.)*(is_bf16_supported|is_bfloat16_supported)")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class SourceCall:
     """A call of a source."""
 
     name: str
     """As it is written, its last two parts: `FastLanguageModel.from_pretrained`."""
     line: int
-    values: Mapping[str, Value]
+    values: Mapping[str, Stated]
     """By name; positional ones by their number from 0."""
 
 
@@ -48,8 +48,8 @@ class Source:
 
     imports: frozenset[str]
     """First part of the modules that it imports, and the names taken from them (`trl.SFTTrainer`)."""
-    calls: Sequence[Call]
-    settings: Mapping[str, Value]
+    calls: Sequence[SourceCall]
+    settings: Mapping[str, Stated]
     """Assignments to attributes, by what is written before `=`."""
     defaults: frozenset[str] = field(default_factory=frozenset)
     """Options of its own parser whose defaults were taken."""
@@ -86,10 +86,10 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self.lines = text.splitlines()
         self.imports: set[str] = set()
-        self.calls: list[Call] = []
-        self.settings: dict[str, Value] = {}
-        self.names: dict[str, Value] = {}
-        self.options: dict[str, Value] = {}
+        self.calls: list[SourceCall] = []
+        self.settings: dict[str, Stated] = {}
+        self.names: dict[str, Stated] = {}
+        self.options: dict[str, Stated] = {}
         """Defaults of `add_argument`, by the attribute that holds them."""
         self.defaults_taken: set[str] = set()
 
@@ -131,7 +131,7 @@ class _Reader:
                 value = self.value(node.value)
                 before = self.names.get(target.id)
                 if before is not None and before.value != value.value:
-                    value = Value(None, node.lineno, f"{target.id} {_CHANGED}")
+                    value = Stated(None, node.lineno, f"{target.id} {_CHANGED}")
                 self.names[target.id] = value
             elif isinstance(target, ast.Attribute) and (name := _name(target)):
                 self.settings[name] = self.value(node.value)
@@ -149,57 +149,57 @@ class _Reader:
                     if isinstance(key, ast.Constant):
                         values[str(key.value)] = self.value(inner)
             else:
-                values["**"] = Value(self._written(part.value), part.value.lineno, _RUN)
-        self.calls.append(Call(name, node.lineno, values))
+                values["**"] = Stated(self._written(part.value), part.value.lineno, _RUN)
+        self.calls.append(SourceCall(name, node.lineno, values))
 
-    def value(self, node: ast.expr) -> Value:
+    def value(self, node: ast.expr) -> Stated:
         """The value of an expression of constants; of others what is written, as unknown."""
         line = node.lineno
         if isinstance(node, ast.Constant):
-            return Value(node.value, line)
+            return Stated(node.value, line)
         if isinstance(node, ast.Name):
             known = self.names.get(node.id)
-            return Value(node.id, line, _RUN) if known is None else Value(known.value, line, known.unknown)
+            return Stated(node.id, line, _RUN) if known is None else Stated(known.value, line, known.unknown)
         if isinstance(node, ast.List | ast.Tuple | ast.Set):
             parts = [self.value(part) for part in node.elts]
             unknown = next((part.unknown for part in parts if part.unknown), "")
-            return Value([part.value for part in parts], line, unknown)
+            return Stated([part.value for part in parts], line, unknown)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             inner = self.value(node.operand)
             number = isinstance(inner.value, int | float) and not isinstance(inner.value, bool)
-            return Value(-inner.value, line) if number else Value(self._written(node), line, _RUN)
+            return Stated(-inner.value, line) if number else Stated(self._written(node), line, _RUN)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             inner = self.value(node.operand)
             return (
-                Value(not inner.value, line)
+                Stated(not inner.value, line)
                 if isinstance(inner.value, bool)
-                else Value(self._written(node), line, _RUN)
+                else Stated(self._written(node), line, _RUN)
             )
         if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
             return self._arithmetic(node)
         if isinstance(node, ast.Attribute):
             return self._attribute(node)
         if isinstance(node, ast.Call) and _HAS_BF16.fullmatch(_name(node.func)):
-            return Value(True, line)
+            return Stated(True, line)
         if isinstance(node, ast.Call):
-            return Value(self._written(node), line, "a call")
-        return Value(self._written(node), line, _RUN)
+            return Stated(self._written(node), line, "a call")
+        return Stated(self._written(node), line, _RUN)
 
-    def _attribute(self, node: ast.Attribute) -> Value:
+    def _attribute(self, node: ast.Attribute) -> Stated:
         name = _name(node)
         holder, _, last = name.rpartition(".")
         if holder == "torch" and re.fullmatch(r"b?float\d+|half", last):
-            return Value(last, node.lineno)
+            return Stated(last, node.lineno)
         if (
             re.fullmatch(r"(.*\.)?(args?|opts?|opt|cfg|config|hparams|parsed)", holder)
             and last in self.options
         ):
             found = self.options[last]
             self.defaults_taken.add(last)
-            return Value(found.value, node.lineno, found.unknown)
-        return Value(name or self._written(node), node.lineno, _RUN)
+            return Stated(found.value, node.lineno, found.unknown)
+        return Stated(name or self._written(node), node.lineno, _RUN)
 
-    def _arithmetic(self, node: ast.BinOp) -> Value:
+    def _arithmetic(self, node: ast.BinOp) -> Stated:
         left, right = self.value(node.left), self.value(node.right)
         numbers = all(
             isinstance(side.value, int | float) and not isinstance(side.value, bool) and not side.unknown
@@ -209,10 +209,10 @@ class _Reader:
             try:
                 result = _OPERATORS[type(node.op)](left.value, right.value)
             except ArithmeticError:
-                return Value(self._written(node), node.lineno, _RUN)
+                return Stated(self._written(node), node.lineno, _RUN)
             if abs(result) < _MOST:
-                return Value(result, node.lineno)
-        return Value(self._written(node), node.lineno, _RUN)
+                return Stated(result, node.lineno)
+        return Stated(self._written(node), node.lineno, _RUN)
 
     def _written(self, node: ast.expr) -> str:
         return (

@@ -12,7 +12,7 @@ from precision_time.cache import data
 from precision_time.io import packaged_toml
 
 from .. import projects
-from .documents import Given, Value
+from .documents import Given, Stated
 
 RECIPES = (
     "hf-trainer", "trl", "axolotl", "llama-factory", "ms-swift", "unsloth", "accelerate", "fsdp", "deepspeed",
@@ -23,7 +23,7 @@ RECIPES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RecipeRule:
     """What several keys say together."""
 
     when: Mapping[str, re.Pattern[str]]
@@ -44,12 +44,12 @@ class Rule:
         )
 
 
-def _matches(value: Value | None, pattern: re.Pattern[str]) -> bool:
+def _matches(value: Stated | None, pattern: re.Pattern[str]) -> bool:
     return value is not None and not value.unknown and pattern.fullmatch(value.word) is not None
 
 
 @dataclass(frozen=True, slots=True)
-class Vocabulary:
+class RecipeVocabulary:
     """How one project says what a request says."""
 
     name: str
@@ -77,7 +77,7 @@ class Vocabulary:
     """Fields that the project sets so that a global batch of that many samples is reached."""
     run: Mapping[str, Sequence[str]]
     """Options of a whole run to their names."""
-    rules: Sequence[Rule]
+    rules: Sequence[RecipeRule]
     files: Sequence[str]
     """Keys that name a DeepSpeed configuration."""
     includes: Sequence[str]
@@ -102,7 +102,7 @@ class Vocabulary:
 
 
 @data
-def vocabulary(name: str) -> Vocabulary:
+def vocabulary(name: str) -> RecipeVocabulary:
     """The vocabulary of a project, that of what it extends included.
 
     Raises:
@@ -127,7 +127,7 @@ def vocabulary(name: str) -> Vocabulary:
         fields = {field: tuple(each for each in keys if each != key) for field, keys in fields.items()}
     idle = [*table.get("idle", ())]
     own_idle = "|".join(translate(glob) for glob in idle) or r"(?!)"
-    return Vocabulary(
+    return RecipeVocabulary(
         name=name,
         title=table["title"],
         own="recipe" in file,
@@ -179,8 +179,8 @@ def _merged(tables: Any) -> dict[str, Any]:
     return found
 
 
-def _rule(row: Mapping[str, Any]) -> Rule:
-    return Rule(
+def _rule(row: Mapping[str, Any]) -> RecipeRule:
+    return RecipeRule(
         when=_patterns(row.get("when", {})),
         unless=_patterns(row.get("unless", {})),
         fields={name: None if value == "" else value for name, value in row.get("set", {}).items()},

@@ -1,5 +1,4 @@
 import nemo
-
 llama3_8b.pretrain_recipe(num_nodes=1, num_gpus_per_node=8)
 llama3_70b.pretrain_recipe(num_nodes=1, num_gpus_per_node=8)
 pretrain.trainer.val_check_interval = 400
