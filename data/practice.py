@@ -46,6 +46,7 @@ most_times = 4.0
 
 [run]"""
 _LEAST_VOTES = 0.02
+_VOTES = ("votes", "publishers")
 _AGES = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
 """Years after the device to which the age of software is rounded."""
 
@@ -142,24 +143,51 @@ POINTS: Mapping[str, tuple[tuple[str, ...], Callable[[Row], Mapping[str, Any] | 
 """By point: the classes in which it is counted for each stack, and what a row says of it."""
 
 
-def _votes(
-    rows: Sequence[Row], key: Callable[[Row], tuple[Any, ...]], says: Callable[[Row], str | None]
-) -> dict[tuple[Any, ...], dict[str, dict[str, float]]]:
-    """By class and by what is said: the share that each publisher's rows give it."""
-    counts: dict[tuple[Any, ...], dict[str, dict[str, int]]] = defaultdict(
-        lambda: defaultdict(lambda: defaultdict(int))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shares:
+    """Of one point: by class and by what is said, the share that each publisher's rows give it."""
+
+    columns: tuple[str, ...]
+    by_class: Mapping[tuple[Any, ...], Mapping[str, Mapping[str, float]]]
+    years: Mapping[tuple[Any, ...], Mapping[str, Mapping[str, tuple[float, int]]]]
+    """Sum of the years of the software, and of how many rows."""
+
+
+def shares_of(
+    rows: Sequence[Row],
+    columns: Sequence[str],
+    key: Callable[[Row], tuple[Any, ...]],
+    says: Callable[[Row], str | None],
+) -> Shares:
+    """What the publishers of some rows say of one point."""
+    counts: dict[tuple[Any, ...], dict[str, dict[str, list[float]]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(lambda: [0, 0.0]))
     )
+    totals: dict[tuple[Any, ...], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for row in rows:
         if (said := says(row)) is not None:
-            counts[key(row)][row.publisher][said] += 1
-    found: dict[tuple[Any, ...], dict[str, dict[str, float]]] = {}
-    for cell, publishers in counts.items():
-        found[cell] = defaultdict(dict)
-        for name, said_counts in publishers.items():
-            total = sum(said_counts.values())
-            for said, count in said_counts.items():
-                found[cell][said][name] = count / total
-    return found
+            cell = key(row)
+            count = counts[cell][said][row.publisher]
+            count[0] += 1
+            count[1] += row.measured.stack.framework_year
+            totals[cell][row.publisher] += 1
+    return Shares(
+        columns=tuple(columns),
+        by_class={
+            cell: {
+                said: {name: count[0] / totals[cell][name] for name, count in publishers.items()}
+                for said, publishers in found.items()
+            }
+            for cell, found in counts.items()
+        },
+        years={
+            cell: {
+                said: {name: (count[1], int(count[0])) for name, count in publishers.items()}
+                for said, publishers in found.items()
+            }
+            for cell, found in counts.items()
+        },
+    )
 
 
 def _stack(row: Row) -> str:
@@ -179,35 +207,38 @@ def _as_text(says: Callable[[Row], Mapping[str, Any] | None], row: Row) -> str |
     return None if fields is None else json.dumps(fields, sort_keys=True)
 
 
-def tables_of(rows: Sequence[Row]) -> dict[str, Any]:
-    """The tables of counted.toml."""
-    years: dict[tuple[str, ...], list[float]] = defaultdict(list)
-    for row in rows:
-        years[(*_cell(row), _stack(row))].append(row.measured.stack.framework_year)
-    stacks = []
-    for classes, said in _votes(rows, _cell, _stack).items():
-        for name, shares in said.items():
-            mean = years[(*classes, name)]
-            stacks.append([*classes, name, round(sum(mean) / len(mean), 1), _sum(shares), len(shares)])
-    tables: dict[str, Any] = {
-        "stack": {
-            "columns": ["family", "method", "kind", "scale", "stack", "year", "votes", "publishers"],
-            "rows": sorted(row for row in stacks if row[-2] >= _LEAST_VOTES),
-        }
-    }
+def counted(rows: Sequence[Row]) -> dict[str, Shares]:
+    """What rows say of practice, by point: once, whoever's votes are left out afterwards."""
+    found = {STACK: shares_of(rows, ("family", "method", "kind", "scale"), _cell, _stack)}
     for point, (names, says) in POINTS.items():
-        counted = _votes(rows, partial(_of_stack, names), partial(_as_text, says))
+        found[point] = shares_of(rows, ("stack", *names), partial(_of_stack, names), partial(_as_text, says))
+    return found
+
+
+def tables_of(found: Mapping[str, Shares], *, without: str = "") -> dict[str, Any]:
+    """The tables of counted.toml.
+
+    Args:
+        found: What is counted.
+        without: A publisher without a vote.
+    """
+    tables: dict[str, Any] = {}
+    for point, shares in found.items():
+        rows = []
+        for key, said in shares.by_class.items():
+            for words, publishers in said.items():
+                others = {name: share for name, share in publishers.items() if name != without}
+                if (votes := _sum(others)) < _LEAST_VOTES:
+                    continue
+                if point == STACK:
+                    years, counts = zip(*(shares.years[key][words][name] for name in others), strict=True)
+                    what = [words, round(sum(years) / sum(counts), 1)]
+                else:
+                    what = [json.loads(words)]
+                rows.append([*key, *what, votes, len(others)])
         tables[point] = {
-            "columns": ["stack", *names, "fields", "votes", "publishers"],
-            "rows": sorted(
-                (
-                    [*key, json.loads(said), _sum(shares), len(shares)]
-                    for key, fields in counted.items()
-                    for said, shares in fields.items()
-                    if sum(shares.values()) >= _LEAST_VOTES
-                ),
-                key=repr,
-            ),
+            "columns": [*shares.columns, *((STACK, "year") if point == STACK else ("fields",)), *_VOTES],
+            "rows": sorted(rows, key=None if point == STACK else repr),
         }
     return tables
 
@@ -302,11 +333,10 @@ def coverage(
 
 def held_out(rows: Sequence[Row], *, known_year: bool = False) -> list[tuple[Row, float, float]]:
     """The same with the votes of everybody but the row's publisher."""
-    found = []
+    found, every = [], counted(rows)
     for name in sorted({row.publisher for row in rows}):
-        others = [row for row in rows if row.publisher != name]
         own = [row for row in rows if row.publisher == name]
-        found += coverage(own, votes_of(tables_of(others)), known_year=known_year)
+        found += coverage(own, votes_of(tables_of(every, without=name)), known_year=known_year)
     return found
 
 
@@ -359,7 +389,7 @@ def main() -> None:
     parser.add_argument("--held-out", action="store_true", help="also without the votes of a row's publisher")
     options = parser.parse_args()
     rows = rows_of(item for item in load_corpus() if item.usable)
-    tables = tables_of(rows)
+    tables = tables_of(counted(rows))
     text = text_of(tables)
     if options.check:
         for path, wanted in ((COUNTED, text), (PUBLISHED, published_text())):

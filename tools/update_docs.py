@@ -152,38 +152,6 @@ def fails_block(command: str) -> str:
     raise RuntimeError(f"{command} did not fail.")
 
 
-def help_block() -> str:
-    """The help of every command, one heading each; the options of a job stand at the first, `predict`."""
-    from precision_time.cli.main import command_paths
-
-    parts = []
-    for name in ["", *command_paths()]:
-        title = f"precision-time {name}".strip()
-        text = output_of([*name.split(), "--help"])
-        if name != "predict":
-            text = without_job_options(text)
-        parts.append(f"## `{title}`\n\n```text\n{text}\n```\n")
-    return "\n".join(parts)
-
-
-def without_job_options(text: str) -> str:
-    """The help of a command without the options of a job, which it names alone."""
-    from precision_time.request.schema import SECTIONS
-
-    kept, flags = [], []
-    for part in text.split("\n\n"):
-        title, _, listed = part.partition(":\n")
-        if title in SECTIONS.values():
-            flags += re.findall(r"^  (?:-\w, )?(--[\w-]+)", listed, re.MULTILINE)
-        else:
-            kept.append(part)
-    if flags:
-        place = next(number for number, part in enumerate(kept) if part.startswith("Options:"))
-        said = textwrap.fill(", ".join(flags), 98, initial_indent="  ", subsequent_indent="  ")
-        kept.insert(place, f"The job, as for predict:\n{said}")
-    return "\n\n".join(kept)
-
-
 def python_block(body: str) -> str:
     """The Python code of `body`, and below it what it prints."""
     code = PYTHON_CODE.search(body)
@@ -374,7 +342,9 @@ def _content(kind: str, argument: str, body: str) -> str:
     if kind == "python":
         return python_block(body)
     if kind == "help":
-        return help_block()
+        from command_page import command_page
+
+        return command_page()
     return _FILLED_BY[kind](argument)
 
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 import reprlib
 from collections.abc import Iterable
 from typing import Any
@@ -110,6 +111,38 @@ def in_one_line(error: BaseException) -> str:
         return said
     said = printable(said, longest=500)
     return f"Unexpected error {type(error).__name__}: {said}. To fix: please report it."
+
+
+ERROR_SCHEMA = "error/1"
+"""Of the object that stdout has in the place of an answer where --json was given."""
+_FIELD = re.compile(r"(?:--)?([A-Za-z][\w-]*)(?:=| is missing|: | is of )")
+_REMEDY = "To fix: "
+
+
+def problem_of(error: BaseException, said: str = "") -> dict[str, Any]:
+    """An error as a program reads it: `type`, `detail`, `fix`, `field`; None for what it does not say.
+
+    The field is the one that the message begins with, as messages of refused values do, or the kind of thing
+    whose name is unknown.
+
+    >>> problem_of(ConfigError("gpus=0 is invalid: at least 1. To fix: gpus=1."))["field"]
+    'gpus'
+
+    Args:
+        error: Any.
+        said: What it says to people, where that is not its own text.
+    """
+    said = said or in_one_line(error)
+    detail, _, fix = said.partition(_REMEDY)
+    named = _FIELD.match(said)
+    field = getattr(error, "kind", None) or (named[1].replace("-", "_") if named else None)
+    return {
+        "type": type(error).__name__,
+        "detail": detail.strip(),
+        "fix": fix.strip() or None,
+        "field": field,
+        "nearest": list(getattr(error, "nearest", ())),
+    }
 
 
 class ConfigError(PrecisionTimeError, ValueError):

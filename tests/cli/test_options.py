@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import tomllib
 from collections.abc import Callable
@@ -79,7 +80,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return work
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("command", "flag", "option"),
@@ -95,7 +96,8 @@ def test_no_option_crashes(
 ) -> None:
     words = _words(command, flag, option)
     if command in TABLE["parsed"]:
-        monkeypatch.setattr(COMMANDS[command], "callback", lambda **_: None)
+        read = functools.wraps(COMMANDS[command].callback)(lambda **_: None)  # with the fields that it takes
+        monkeypatch.setattr(COMMANDS[command], "callback", read)
     answer = cli(*words)
     refused = {flag, f"{command} {flag}"} & {*TABLE["refused"]}
     assert answer.code in ((*ANSWERED, REFUSED) if refused else ANSWERED), f"{' '.join(words)}: {answer.err}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -35,6 +36,8 @@ CORE = [
 MEMBERS = [
     "schedule",
     "measure",
+    "mfu",
+    "mcp",
     "import",
     "watch",
     "share",
@@ -55,7 +58,7 @@ def test_the_first_words_are_the_documented_ones() -> None:
 def test_every_command_has_help_examples_and_json(cli, command: str) -> None:
     answer = cli(*command.split(), "--help")
     assert answer.code == 0
-    assert "--json" in answer.out
+    assert ("--json" in answer.out) == (command != "mcp")  # it speaks a protocol of its own
     assert "Examples:" in answer.out
     assert f"precision-time {command}" in answer.out.split("Examples:")[1]
 
@@ -108,7 +111,12 @@ def failing_env(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("failing_env")
 def test_errors_are_one_line_and_exit_code_two(cli) -> None:
     answer = cli("env", "--json")
-    assert (answer.code, answer.out, answer.err) == (2, "", "Error: two lines\n")
+    assert (answer.code, answer.err) == (2, "Error: two lines\n")
+    assert json.loads(answer.out) == {
+        "schema": "error/1",
+        "error": {"type": "ConfigError", "detail": "two lines", "fix": None, "field": None, "nearest": []},
+    }
+    assert cli("env").out == ""
 
 
 @pytest.mark.usefixtures("failing_env")
@@ -140,8 +148,12 @@ def test_no_error_ends_in_a_traceback(
 
     monkeypatch.setattr("precision_time.cli.env._version_of", fail)
     answer = cli("env", "--json")
-    assert (answer.code, answer.out) == (code, "")
+    assert answer.code == code
     assert answer.err.startswith(line)
+    if code not in (0, 130):
+        assert json.loads(answer.out)["error"]["detail"] in answer.err
+    else:
+        assert answer.out == ""
     assert answer.err.count("\n") == bool(line)
     if code:
         with pytest.raises(BaseException) as caught:  # noqa: PT011

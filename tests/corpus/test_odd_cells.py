@@ -82,6 +82,7 @@ def test_of_measured_steps_the_others_calibrate(tmp_path: Path, name: str, cell:
     assert json.dumps([found.before.to_dict(), found.after.to_dict()], allow_nan=False)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "cell"),
     [(name, cell) for name, cell in ODD if (name, cell) != ("model", "") and name != "step_time_s"],

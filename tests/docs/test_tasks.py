@@ -24,6 +24,7 @@ RUN_ELSEWHERE = {
 """Ten seconds; by day the guide to measuring measures steps."""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "number",
     [

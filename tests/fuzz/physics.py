@@ -292,8 +292,8 @@ def check(jobs: Iterable[tuple[Mapping[str, Any], Job]], rng: np.random.Generato
             count(WORDS, max(abs(formulas - 1.0), abs(memory - 1.0)), abs(ratio - 1.0))
         elif pair.rule == DEVICES:
             # Where devices are wired to each other, more of them have more links.
-            wired = formulas > 1.0 and _wired(pair.more)
-            count(DEVICES, 0.0 if wired else formulas - 1.0, ratio / max(formulas, 1.0) - 1.0)
+            more_links = formulas > 1.0 and wired(pair.more)
+            count(DEVICES, 0.0 if more_links else formulas - 1.0, ratio / max(formulas, 1.0) - 1.0)
         elif pair.rule in MOST_TIMES:
             most = MOST_TIMES[pair.rule]
             shorter = (0.0, 0.0) if pair.rule == JUMP else (formulas - 1.0, ratio - 1.0)
@@ -316,7 +316,7 @@ def check(jobs: Iterable[tuple[Mapping[str, Any], Job]], rng: np.random.Generato
     return found
 
 
-def _wired(job: Job) -> bool:
+def wired(job: Job) -> bool:
     """Whether devices reach each other over links of their own instead of a switch or the host."""
     name = job.cluster.intra_node.name.lower()
     return bool(job.cluster.fabric.torus) or not ("switch" in name or "pcie" in name)

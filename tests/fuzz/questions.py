@@ -5,7 +5,7 @@
 Random questions as people ask them: a model, devices, perhaps a batch, adapters, a data set, software by
 its name. Doors: a step (`predict_time`), a run, a plan of one device and one number, a search of layouts
 (what it says of the layout that it ranks first), a sweep, a Slurm script as `estimate` and `sbatch` read it,
-and the service.
+the service, and what its page asks for.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from typing import Any
 import numpy as np
 
 import precision_time
+from physics import wired
 from precision_time.errors import PrecisionTimeError
 from precision_time.predict.prediction import Prediction
 from precision_time.predict.remedies import at_layout
@@ -150,13 +152,19 @@ def through_doors(asked: Mapping[str, Any], found: Found, client: Any = None) ->
         found.check("layout", asked, _laid_out_otherwise(asked))
     _through_script(asked, run, found)
     if client is not None:
-        served = client.post("/v1/predictions", json=dict(asked))
-        wrong = (
-            f"status {served.status_code}"
-            if served.status_code != 200
-            else unlike(said, figures(served.json()))
-        )
-        found.check("service", asked, wrong)
+        found.check("service", asked, unlike(said, _served(client, "predictions", asked)))
+        # What the page asks for besides: the run, its job in a form.
+        page = _served(client, "runs", {**asked, "steps": STEPS})
+        found.check("page", asked, unlike(figures(run.phases[0].prediction), page))
+
+
+def _served(client: Any, route: str, asked: Mapping[str, Any]) -> dict[str, float]:
+    """Figures that the service answers; nothing but NaN where it refuses."""
+    served = client.post(f"/v1/{route}", json=dict(asked))
+    if served.status_code != 200:
+        return dict.fromkeys(FIGURES, math.nan)
+    answer = served.json()
+    return figures(answer["phases"][0]["prediction"] if route == "runs" else answer)
 
 
 def _planned_otherwise(best: Any, said: Mapping[str, float]) -> str:
@@ -213,9 +221,8 @@ def _spelled_otherwise(asked: Mapping[str, Any], answer: Prediction) -> str:
 
 def _length_unsaid(asked: Mapping[str, Any], answer: Prediction) -> str:
     tunes = "dataset" in asked and "adapter" in asked
-    first = str(answer).splitlines()
-    lines = " ".join(first[:6])
-    return "tokens a sample is not in the answer" if tunes and "tokens a sample" not in lines else ""
+    first = " ".join(str(answer).partition("\n\n")[0].split())
+    return "tokens a sample is not in the answer" if tunes and "tokens a sample" not in first else ""
 
 
 def _through_script(asked: Mapping[str, Any], run: Any, found: Found) -> None:
@@ -234,7 +241,11 @@ def _through_script(asked: Mapping[str, Any], run: Any, found: Found) -> None:
 
 
 def more_devices(asked: Mapping[str, Any], found: Found) -> None:
-    """Devices x time does not fall as devices grow, at the same global batch and settings."""
+    """Devices x time does not fall as devices grow, at the same global batch and settings.
+
+    Sharded, more devices may take larger micro batches: those are other settings. Devices that are wired to
+    each other have more links the more they are.
+    """
     if asked["gpus"] > 8:
         return
     batch = 64
@@ -247,12 +258,18 @@ def more_devices(asked: Mapping[str, Any], found: Found) -> None:
             return
         if not answer.fits:
             return
-        layout = Request.of({**same, "gpus": gpus, "global_batch_size": batch}).resolve().layout
-        settings = (layout.micro_batch_size, layout.zero_stage, layout.tp, layout.pp, layout.recompute)
-        rows.append((gpus, gpus * answer.step_time_s, settings))
+        job = Request.of({**same, "gpus": gpus, "global_batch_size": batch}).resolve()
+        rows.append((gpus, gpus * answer.step_time_s, job))
     for one, other in zip(rows, rows[1:], strict=False):
-        if one[2] != other[2]:
+        layouts = (one[2].layout, other[2].layout)
+        before, after = [
+            (each.zero_stage, each.tp, each.pp, each.recompute, each.recompute_layers) for each in layouts
+        ]
+        if before != after or layouts[1].micro_batch_size > layouts[0].micro_batch_size:
             found.checks["other settings"] += 1
+            continue
+        if wired(other[2]):
+            found.checks["more links"] += 1
             continue
         fell = 1.0 - other[1] / one[1]
         rule = "devices x time never falls"
@@ -262,7 +279,8 @@ def more_devices(asked: Mapping[str, Any], found: Found) -> None:
 
 
 MEASURED = 0.02
-"""Share by which devices x time may fall: what measured runs on so many devices say."""
+"""Share by which devices x time may fall: what measured runs on so many devices say. Of 2,445 pairs of 2,000
+questions 7 fall by more, by 5.4 % at most."""
 
 
 def service() -> Any:
@@ -280,16 +298,13 @@ def service() -> Any:
 def checked(count: int, seed: int, *, told: bool = False) -> Found:
     """So many random questions."""
     rng, found, client = np.random.default_rng(seed), Found(), service()
-    for number in range(count):
-        asked = random_question(rng)
-        if client is None:
-            through_doors(asked, found)
-        else:
-            with client:
-                through_doors(asked, found, client)
-        more_devices(asked, found)
-        if told:
-            print(f"\r{number + 1} of {count}, {len(found.broken)} broken", end="", file=sys.stderr)
+    with client or nullcontext():
+        for number in range(count):
+            asked = random_question(rng)
+            through_doors(asked, found, client)
+            more_devices(asked, found)
+            if told:
+                print(f"\r{number + 1} of {count}, {len(found.broken)} broken", end="", file=sys.stderr)
     return found
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from precision_time.predict.api import predict_time
 
 MODELS = ("resnet50", "mobilenetv2_100", "bert-base", "gpt2", "vgg16", "dlrm", "ncf", "efficientnet_b0")
+ROUND = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384)
 DEVICES = ("K80", "P100-PCIE-16GB", "V100-SXM2-16GB", "RTX3090", "A100-SXM4-80GB", "H100-SXM5-80GB")
 
 
@@ -31,6 +32,8 @@ def test_no_step_is_shorter_than_with_half_the_batch(model, device, gpus, batch,
         ).step_time_s
 
     assert seconds(2 * batch) >= seconds(batch) * (1.0 - 1e-9)
+    round_batch = next(size for size in ROUND if 2 * size > batch)
+    assert seconds(batch + round_batch) >= seconds(round_batch) * (1.0 - 1e-9)
 
 
 def test_the_terms_of_a_raised_step_add_up() -> None:

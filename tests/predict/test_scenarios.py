@@ -128,3 +128,22 @@ def test_a_mixture_lies_among_its_scenarios_and_scales_with_them(
     if len(scenarios) > 1:  # one alone is as wide as it is
         same = mixture(*twice, np.concatenate([weight, weight], axis=1) / 2.0, share, layout_open=OPEN)
         assert [each[0] for each in same] == pytest.approx([median, low, high], rel=1e-6)
+
+
+def test_more_devices_of_a_host_are_no_other_people() -> None:
+    """One sweep over devices asks one practice: the same stack and scenarios, whatever the number."""
+    for asked in (CNN, {**LLM, "seq_len": 2048}, {**LLM, "model": "llama2-7b", "adapter": "lora", "gpus": 1}):
+        found = []
+        for gpus in (1, 2, 4, 8):
+            request = Request.of({**asked, "gpus": gpus, "global_batch_size": 64})
+            job = request.resolve()
+            found.append((job.stack, [each.fields for each in scenarios_of(request, job)]))
+        assert all(each == found[0] for each in found)
+
+
+def test_no_scenario_is_there_twice() -> None:
+    asked = {"model": "llama2-7b", "device": "A10G", "adapter": "lora", "seq_len": 2048, "gpus": 2}
+    request = Request.of({**asked, "global_batch_size": 64})
+    scenarios = scenarios_of(request, request.resolve())[1:]
+    assert len(scenarios) > 4
+    assert len({repr(sorted(each.fields.items())) for each in scenarios}) == len(scenarios)

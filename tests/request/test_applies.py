@@ -38,6 +38,8 @@ OTHER: dict[str, Any] = {
     "global_batch_size": 64, "global_batch_tokens": 262144, "seq_len": 512, "image_size": 160,
     "adapter": "lora", "lora_rank": 64, "lora_targets": "all-linear", "freeze": "backbone", "method": "dpo",
     "reference": "gpt2", "teacher": "gpt2", "generate_tokens": 64, "group_size": 4, "mean_seq_len": 100,
+    "answer_tokens": 32, "answer_spread": 0.3, "prompts": 16, "updates": 2, "engine": "sglang",
+    "generate_gpus": 1, "generate_tp": 2, "off_policy": 1,
     "packing": True, "padding_share": 0.3, "frames": 16, "audio_seconds": 3.0,
     "sizes": {"layers": 4}, "task": "squad-finetune", "dataset": "mydata", "samples": 12345, "epochs": 3,
     "steps": 77, "tokens": 10**9, "optimizer": "adafactor", "framework": "mxnet", "stack": "ngc-pytorch",
@@ -83,6 +85,7 @@ def test_every_field_is_asked_here() -> None:
     assert OTHER.keys() == {name for name, _ in request_fields()}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("field", sorted(OTHER.keys() - PERMISSIONS))
 @pytest.mark.parametrize("job", JOBS)
 def test_a_stated_field_changes_the_answer_or_is_told_or_refused(job: str, field: str) -> None:

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from precision_time.workload.hf_config import is_absent_hub_id
 
 NAME = "someone/some-model"
@@ -84,6 +86,9 @@ def test_an_id_that_is_not_here_is_refused_before_torch_is_loaded(tmp_path: Path
             assert way in said
 
 
+@pytest.mark.nightly(
+    covered_by="tests/capture/test_capture_sources.py::test_no_configuration_reaches_the_network"
+)
 def test_the_local_cache_is_read_and_nobody_is_asked(tmp_path: Path) -> None:
     cached(tmp_path)
     names = ("some-old-id", "hf-hub:someone/some-model", "timm:hf-hub:someone/x")

@@ -140,7 +140,7 @@ def page(
             "# Recipes of other projects",
             "",
             "`precision-time predict FILE` reads the recipes of these projects, and the commands that name them"
-            " ([guide](../guides/predict.md#recipes-of-other-projects)). Keys, values and defaults stand in a data file"
+            " ([guide](../guides/schedulers.md#recipes-of-other-projects)). Keys, values and defaults stand in a data file"
             " for each project, as of the version named here.",
             "",
             "| project | defaults of version | fields | stack | read from |",

@@ -189,6 +189,9 @@ def test_lightning_begins_at_the_prediction(mode: str, tmp_path: Any) -> None:
     assert tries["PredictedBatchSizeFinder"] < tries["BatchSizeFinder"]
 
 
+@pytest.mark.nightly(
+    covered_by="packages/integrations/tests/test_batch_size.py::test_accelerate_begins_at_the_prediction"
+)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of transformers, about this machine
 def test_the_trainer_of_hugging_face_begins_at_the_prediction(tmp_path: Any) -> None:

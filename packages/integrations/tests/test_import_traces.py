@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import sqlite3
 import time
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from hypothesis import strategies as st
 
 from precision_time.errors import CorpusError
 from precision_time.predict.api import predict_time
-from precision_time_integrations.importers import kineto, nsight
+from precision_time_integrations.importers import kineto
 from precision_time_integrations.importers.bounded import JsonStream
 from precision_time_integrations.importers.comparison import compared_terms
 from precision_time_integrations.importers.registry import importer_of
@@ -232,120 +231,6 @@ def test_last_step_counts_where_ranges_cover_the_loop() -> None:
 )
 def test_kinds_of_kernels(name: str, kind: str) -> None:
     assert kind_of_kernel(name)[1] == kind
-
-
-def nsight_export(path: Path, *, ranks: int = 1) -> None:
-    """The tables of an export that are read, in NVIDIA's schema, with the same step as `gpu_trace`."""
-    names = [
-        "sm90_xmma_gemm_bf16bf16_bf16f32",
-        "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
-        "multi_tensor_apply_kernel",
-    ]
-    with sqlite3.connect(path) as connection:
-        connection.executescript(
-            "CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);"
-            "CREATE TABLE TARGET_INFO_GPU (vmId INTEGER NOT NULL, id INTEGER NOT NULL, name TEXT,"
-            " totalMemory INTEGER, smCount INTEGER, cuDevice INTEGER);"
-            "CREATE TABLE NVTX_EVENTS (start INTEGER NOT NULL, end INTEGER, eventType INTEGER NOT NULL,"
-            " text TEXT, globalTid INTEGER, textId INTEGER REFERENCES StringIds(id));"
-            "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER NOT NULL, end INTEGER NOT NULL,"
-            " deviceId INTEGER NOT NULL, streamId INTEGER NOT NULL, globalPid INTEGER,"
-            " demangledName INTEGER NOT NULL, shortName INTEGER NOT NULL);"
-            "CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INTEGER NOT NULL, end INTEGER NOT NULL,"
-            " deviceId INTEGER NOT NULL, globalPid INTEGER, bytes INTEGER NOT NULL, copyKind INTEGER);"
-        )
-        connection.executemany(
-            "INSERT INTO TARGET_INFO_GPU VALUES (0, ?, 'NVIDIA A100-SXM4-80GB', 85000000000, 108, ?)",
-            [(number, number) for number in range(8)],
-        )
-        connection.executemany("INSERT INTO StringIds VALUES (?, ?)", [*enumerate([*names, "dataloader"])])
-        for rank in range(ranks):
-            process = (100 + rank) << 24
-            for number in range(12):
-                at = 1_000_000_000 + 10_000_000 * number + 1000 * rank
-                connection.executemany(
-                    "INSERT INTO NVTX_EVENTS VALUES (?, ?, 59, ?, ?, ?)",
-                    [
-                        (at, at + 1_900_000, f"step {50 + number}", process + 1, None),
-                        (at + 1_000, at + 900_000, "forward", process + 1, None),
-                        (at, at + 1_000_000, None, process + 1, 3),
-                        (at, None, "mark", process + 1, None),
-                    ],
-                )
-                connection.executemany(
-                    "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, 7, ?, ?, ?)",
-                    [
-                        (at + 1_500_000, at + 6_500_000, rank, process, 0, 0),
-                        (at + 5_500_000, at + 8_500_000, rank, process, 1, 1),
-                        (at + 8_500_000, at + 9_500_000, rank, process, 2, 2),
-                    ],
-                )
-                connection.execute(
-                    "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (?, ?, ?, ?, 4096, 1)",
-                    (at + 1_000_000, at + 1_500_000, rank, process),
-                )
-
-
-@pytest.mark.parametrize("ranks", [1, 4])
-def test_export_of_nsight_systems(tmp_path: Path, ranks: int) -> None:
-    nsight_export(tmp_path / "report.sqlite", ranks=ranks)
-    run = read(tmp_path / "report.sqlite", "nsight-systems")
-    assert run.fields == {"device": "A100-SXM4-80GB", "gpus": ranks}
-    assert [step.step for step in run.steps] == list(range(50, 61)), (
-        "the last range ends before its kernels do"
-    )
-    assert run.steady().step_time_s == pytest.approx(0.010)
-    assert {name: 1e3 * seconds for name, seconds in run.terms_s.items()} == pytest.approx(TERMS_MS, abs=0.01)
-
-
-def test_export_of_nsight_systems_without_steps_or_kernels(tmp_path: Path) -> None:
-    path = tmp_path / "report.sqlite"
-    nsight_export(path)
-    with sqlite3.connect(path) as connection:
-        connection.execute("DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL")
-    run = read(path, "nsight-systems")
-    assert run.terms_s == {} and any("--trace=cuda" in note for note in run.notes)
-    assert run.steady().step_time_s == pytest.approx(0.010)
-    with sqlite3.connect(path) as connection:
-        connection.execute("DELETE FROM NVTX_EVENTS WHERE text LIKE 'step%'")
-    with pytest.raises(CorpusError, match="range_push"):
-        nsight._read_database(path)
-
-
-def test_table_of_nsys_stats(tmp_path: Path) -> None:
-    path = tmp_path / "nvtx.csv"
-    path.write_text(
-        "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Style,Range\n"
-        "50.0,4400000000,40,110000000.0,105000000.0,100000000,300000000,1.0,PushPop,:train_step\n"
-        "45.0,3960000000,40,99000000.0,99000000.0,1,2,1.0,PushPop,:forward\n"
-        "5.0,396000000,4,99000000.0,99000000.0,1,2,1.0,PushPop,:eval_step\n"
-    )
-    run = read(path, "nsight-systems-csv")
-    assert run.steady().step_time_s == pytest.approx(0.105)
-    assert run.steady().steps_used == 40
-
-
-def test_trial_of_ray_tune() -> None:
-    run = read(DATA / "ray", "ray")
-    assert run.fields == {"batch_size": 8, "model": "resnet18", "precision": "bf16-mixed"}
-    # Ten sleeps of 4 ms lie between reports.
-    assert [step.step for step in run.steps] == [10, 20, 30, 40, 50, 60]
-    assert run.steady().step_time_s == pytest.approx(0.00416, rel=0.01)
-    for name in ("result.json", "progress.csv"):
-        alone = read(DATA / "ray" / name, "ray-file")
-        assert alone.steady().step_time_s == pytest.approx(run.steady().step_time_s)
-
-
-def test_reports_of_ray_without_a_step_are_no_steps(tmp_path: Path) -> None:
-    trial = tmp_path / "experiment" / "trial"
-    trial.mkdir(parents=True)
-    (trial / "params.json").write_text('{"train_loop_config": {"batch_size": 16}}')
-    (trial / "params.pkl").write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
-    rows = [{"training_iteration": n, "time_this_iter_s": 60.0, "time_total_s": 60.0 * n} for n in (1, 2, 3)]
-    (trial / "result.json").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"cut": ')
-    run = read(tmp_path / "experiment", "ray")
-    assert run.fields == {"batch_size": 16}
-    assert run.steady() is None and any("a report takes 60 s" in note for note in run.notes)
 
 
 def test_monitor_of_deepspeed() -> None:

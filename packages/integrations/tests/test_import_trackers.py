@@ -19,8 +19,6 @@ from precision_time_integrations.importers import (
     deepspeed,
     kineto,
     mlflow,
-    nsight,
-    ray_results,
     tensorboard,
     wandb,
 )
@@ -494,11 +492,7 @@ def test_database_whose_query_never_ends_is_left(tmp_path: Path, monkeypatch: py
         mlflow._read_database(path)
 
 
-FILES = [
-    item
-    for module in (mlflow, wandb, tensorboard, kineto, nsight, ray_results, deepspeed)
-    for item in module.IMPORTERS
-]
+FILES = [item for module in (mlflow, wandb, tensorboard, kineto, deepspeed) for item in module.IMPORTERS]
 HOSTILE: dict[str, bytes] = {
     "empty": b"",
     "zeros": bytes(5000),
@@ -517,7 +511,6 @@ HOSTILE: dict[str, bytes] = {
 @pytest.mark.parametrize("item", FILES, ids=lambda item: item.name)
 def test_files_of_others_are_refused_in_words(item: Importer, content: bytes, tmp_path: Path) -> None:
     names = {
-        "ray-file": "result.json",
         "mlflow-run": "run.json",
         "tensorboard-file": "events.out.tfevents.1.h",
     }

@@ -14,10 +14,12 @@ a fold was refitted to is kept in `--cache`.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import sys
 import tempfile
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -55,6 +57,8 @@ import refit_constants as refit
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "reference" / "questions.md"
+REFITTED = PAGE.with_suffix(".json")
+"""What `--refit` found, for the page."""
 MEASURED = ROOT / "src" / "precision_time" / "predict" / "data" / "questions.toml"
 ROWS = 12
 """Of every source."""
@@ -124,14 +128,14 @@ def asked_of(
     rows: Sequence[Measurement], chosen: Sequence[Measurement]
 ) -> tuple[list[Asked], list[Job], int]:
     """The questions of rows with their scenarios, the jobs of these, and how many questions were refused."""
-    voters = votes.rows_of(rows)
+    counted = votes.counted(votes.rows_of(rows))
     asked: list[Asked] = []
     jobs: list[Job] = []
     refused, others, last = 0, Votes(stacks=(), settings={}), ""
     for number, row in enumerate(chosen):
         if publisher(row) != last:
             last = publisher(row)
-            others = votes.votes_of(votes.tables_of([each for each in voters if each.publisher != last]))
+            others = votes.votes_of(votes.tables_of(counted, without=last))
             print(f"{number} of {len(chosen)} rows, {len(jobs):,} jobs", file=sys.stderr, flush=True)
         for level in LEVELS:
             try:
@@ -157,6 +161,8 @@ def asked_of(
 def _as_run(scenario: Scenario, own: Job) -> Job | None:
     """The job of a scenario with the batch cut as the scenario cuts it; None where it cannot run it."""
     layout = own.layout
+    if scenario.job is own:
+        return own
     [micro], [count], [can] = scenario.batches(
         layout, np.array([layout.micro_batch_size]), np.array([float(layout.num_microbatches)])
     )
@@ -164,6 +170,11 @@ def _as_run(scenario: Scenario, own: Job) -> Job | None:
         return None
     cut = replace(scenario.job.layout, micro_batch_size=float(micro), num_microbatches=int(count))
     return replace(scenario.job, layout=cut)
+
+
+def half_of(source: str) -> int:
+    """0 or 1: the widening was chosen on the sources of half 0; those of half 1 say what it is worth."""
+    return zlib.crc32(source.encode()) % 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -316,24 +327,29 @@ def main() -> None:
         nargs=3,
         action="append",
         metavar=("OWN", "OPEN", "SAID"),
-        help="print the scores with another one; write nothing",
+        help="print the scores with another one, of each half of the sources; write nothing",
     )
-    parser.add_argument("--refit", type=int, metavar="ROWS", help="print what refitted constants change")
+    parser.add_argument("--refit", type=int, metavar="ROWS", help="write what refitted constants change")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "questions")
     options = parser.parse_args()
     rows = [row for row in load_corpus() if row.usable]
     asked, jobs, refused = asked_of(rows, drawn(rows, options.rows))
     if options.refit is not None:
-        for kind, times in refitted(rows, asked, jobs, options.refit, options.cache).items():
-            for level, each in answered(asked, *times, widening=None).items():
-                print(kind, level, len(each.measured_s), *(f"{value:.1f}" for value in each.scores()))
+        scores = [
+            [kind, level, len(each.measured_s), *(round(value, 1) for value in each.scores())]
+            for kind, times in refitted(rows, asked, jobs, options.refit, options.cache).items()
+            for level, each in answered(asked, *times, widening=None).items()
+        ]
+        found_with = {"corpus": corpus_fingerprint(rows), "trained": options.refit, "rows": options.rows}
+        write_atomically(REFITTED, json.dumps({**found_with, "scores": scores}, indent=1) + "\n")
         return
     found = list(predicted(rows, asked, jobs))
     for own, is_open, said in options.widening or ():
         chosen = Widening(own=own, layout_open=is_open, layout_said=said)
-        for protocol, *held_out in found:
-            for level, each in answered(asked, *held_out, widening=chosen).items():
-                print(chosen, protocol, level, *(f"{value:.0f}" for value in each.scores()))
+        for (protocol, *held_out), half in itertools.product(found, (0, 1)):
+            some = [each for each in asked if half_of(source_name(each.row)) == half]
+            for level, each in answered(some, *held_out, widening=chosen).items():
+                print(chosen, f"half {half}", protocol, level, *(f"{value:.1f}" for value in each.scores()))
     if options.widening:
         return
     table = [
@@ -375,11 +391,35 @@ the 90 % interval are means over sources; the half width, (high - low) / (high +
 {refused} questions were refused.
 
 "One job" is the job with the usual choices alone; "answer" is what `predict` says: the median and the
-interval over the ways in which people fill in what was left open.
+interval over the ways in which people fill in what was left open. How wide the ways are was chosen on these
+questions; `src/precision_time/predict/data/scenarios.toml` has what half of the sources would have chosen,
+and what that covers of the other half.
 
 """
     said = "".join(f"- **{level}**: {text}\n" for level, text in LEVELS.items())
-    write_page(PAGE, head + said + "\n" + "\n".join(markdown_lines(columns, cells)) + "\n")
+    write_page(PAGE, head + said + "\n" + "\n".join(markdown_lines(columns, cells)) + "\n" + _of_refitted())
+
+
+def _of_refitted() -> str:
+    """The section on refitted constants, of what `--refit` wrote."""
+    found = json.loads(REFITTED.read_text(encoding="utf-8"))
+    columns = columns_of(
+        "constants | says | >rows | >one job: error % | >coverage % | >half width % | >answer: error % | "
+        ">coverage % | >half width %"
+    )
+    cells = [
+        [kind, level, str(n), *(f"{value:.1f}" for value in rest)]
+        for kind, level, n, *rest in found["scores"]
+    ]
+    head = f"""
+## Constants that have not seen the rows either
+
+Above, the constants of the formulas are those that ship, which were fitted to all rows. Here they are
+refitted in every fold by source as well, {found["rows"]} rows of every source at most; trees of
+{found["trained"]:,} rows of whole families in both, so that only the differences count.
+
+"""
+    return head + "\n".join(markdown_lines(columns, cells)) + "\n"
 
 
 if __name__ == "__main__":

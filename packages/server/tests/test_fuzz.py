@@ -26,7 +26,7 @@ from precision_time_server.app import create_app
 from precision_time_server.settings import Settings
 
 NIGHTLY = bool(os.environ.get("PRECISION_TIME_NIGHTLY"))
-CALLS = 10_000 if NIGHTLY else 200
+CALLS = 10_000 if NIGHTLY else 100
 TIME_LIMIT_S = 10.0
 _CHECKS = [
     not_a_server_error,

@@ -63,7 +63,6 @@ def test_a_body_says_what_it_is(address: tuple[str, str], kind: str | None) -> N
         ("/v1/clusters/pod/measurements", rows),
         ("/v1/models?kind=hf-config", b'{"model_type": "llama"}'),
         ("/v1/evaluations", b"model,step_time_s\nresnet50,0.3\n"),
-        ("/v1/slurm/time-limits", b'{"script": "srun python train.py --model resnet50"}'),
         ("/v1/kubernetes/admission", b"{}"),
     ):
         assert ask(address, "POST", path, body, content_type=kind, **{"content-type": None}) == 415, path

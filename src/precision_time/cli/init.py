@@ -11,12 +11,14 @@ from ..errors import OutputError
 from ..io import packaged, write_atomically
 from .options import JsonOption
 from .output import message, write_json
+from .schemas import ANSWERS, answer_schema
 
 EXAMPLES = """\b
 Examples:
   precision-time init cluster.yaml
   precision-time init job.yaml
   precision-time init --schema job > job.schema.json
+  precision-time init --schema prediction > prediction.schema.json
 """
 _KINDS = ("cluster", "job")
 _ENDINGS = (".yaml", ".yml")
@@ -26,7 +28,9 @@ def init(
     path: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", help="cluster.yaml or job.yaml, in any folder; --schema: cluster or job."
+            metavar="FILE",
+            help="cluster.yaml or job.yaml, in any folder; --schema: cluster, job, or an answer: prediction, "
+            "run, plan, brief, error.",
         ),
     ],
     *,
@@ -36,11 +40,17 @@ def init(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file.")] = False,
     schema: Annotated[
-        bool, typer.Option("--schema", help="Write the JSON schema of such a file to stdout instead.")
+        bool,
+        typer.Option(
+            "--schema", help="Write the JSON schema of such a file, or of an answer, to stdout instead."
+        ),
     ] = False,
     json_output: JsonOption = False,
 ) -> None:
     """Write a commented file to start from: a cluster of your own, or a job."""
+    if schema and str(path) in ANSWERS:
+        write_json(answer_schema(str(path)))
+        return
     found: str | None = kind or next((word for word in _KINDS if word in path.stem.lower()), None)
     if schema and found is not None:
         write_json(schema_of(found))

@@ -20,10 +20,19 @@ import typer.core
 from .. import __version__
 from ..cache import data
 from ..client.remote import ASKED_OF_SERVERS, SERVER_VARIABLE, choose
-from ..errors import ConfigError, PrecisionTimeError, in_one_line, nearest_names, printable, shown
+from ..errors import (
+    ERROR_SCHEMA,
+    ConfigError,
+    PrecisionTimeError,
+    in_one_line,
+    nearest_names,
+    printable,
+    problem_of,
+    shown,
+)
 from ..io import packaged_toml
 from ..plugins import Command, left_out, loaded
-from .output import message
+from .output import message, write_json
 
 _Tree = dict[str, Any]
 """Commands by word: a `Command`, or the tree of the words that may follow."""
@@ -69,6 +78,7 @@ _OPEN = frozenset({"precisions"})
 
 
 _MEASURING = frozenset({"measure", "campaign"})
+JSON = "--json"
 
 
 class _Stopped(BaseException):
@@ -240,6 +250,7 @@ class OneCommand(typer.core.TyperCommand):
         """
         try:
             with _printable_errors():
+                args = self._json_as_options(args)
                 return super().parse_args(ctx, args if ctx.resilient_parsing else self._today(ctx, args))
         except Exception as error:
             given = getattr(error, "option_name", "")  # of the parser's NoSuchOption
@@ -251,6 +262,29 @@ class OneCommand(typer.core.TyperCommand):
             if ours is None or (ours.split()[0] not in flags and "--set" not in flags):
                 raise
             raise ConfigError(f"No such option: {given}. To fix: {ours}.") from None
+
+    def _json_as_options(self, args: list[str]) -> list[str]:
+        """`--json=brief` as the two options that it stands for.
+
+        Raises:
+            ConfigError: If there is no such form of the answer.
+        """
+        found: list[str] = []
+        for word in args:
+            name, equals, form = word.partition("=")
+            if name != JSON or not equals:
+                found.append(word)
+                continue
+            brief = {"full": [JSON]}
+            if any("--brief" in item.opts for item in self.params):
+                brief["brief"] = [JSON, "--brief"]
+            if form not in brief:
+                raise ConfigError(
+                    f"--json={form} is no form that {self.path} answers in. To fix: --json="
+                    f"{' or --json='.join(brief)}."
+                )
+            found += brief[form]
+        return found
 
     def _today(self, ctx: Any, args: list[str]) -> list[str]:
         """The words, with fields that are no options said by --set, and options by their names of today."""
@@ -486,6 +520,7 @@ def root(
         context.call_on_close(found.close)
 
 
+_INTERRUPTED = 130
 _OBJECTS = 200_000
 """New objects before a search for cycles: 158 searches were a tenth of the CPU time of one answer."""
 
@@ -507,9 +542,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _prepare_process(measures=not _MEASURING.isdisjoint(words[:2]))
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
+    as_json = any(word.partition("=")[0] == JSON for word in words)
     try:
         try:
-            app(args=_with_command(words), prog_name="precision-time")
+            code = app(args=_with_command(words), prog_name="precision-time", standalone_mode=not as_json)
         finally:
             sys.stdout.flush()  # while an error can still be reported
     except (Exception, KeyboardInterrupt, _Stopped) as error:
@@ -517,10 +553,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if debug and code:
             raise
         with contextlib.suppress(OSError, ValueError):
+            line = " ".join(line.split())
+            if as_json and code not in (0, _INTERRUPTED):
+                write_json({"schema": ERROR_SCHEMA, "error": problem_of(error, line.removeprefix("Error: "))})
             if line:
-                message(" ".join(line.split()))
+                message(line)
         _silence()
         raise SystemExit(code) from None
+    if as_json:
+        raise SystemExit(code or 0)  # as the parser does without
+
+
+def _as_ours(error: BaseException) -> BaseException:
+    """An error of the parser of the command line as one of ours, which says how to go on."""
+    said = getattr(error, "format_message", None)
+    if said is None:
+        return error
+    return ConfigError(f"{said()} To fix: {_path_of(error)} -h lists what it takes.")
+
+
+def _path_of(error: BaseException) -> str:
+    """The command whose words were wrong, as one types it."""
+    return str(getattr(getattr(error, "ctx", None), "command_path", "precision-time"))
 
 
 def _with_command(words: Sequence[str]) -> list[str]:
@@ -568,7 +622,9 @@ def _last_words(error: BaseException) -> tuple[int, str]:
     if isinstance(error, PrecisionTimeError):
         return 2, f"Error: {error}"
     if isinstance(error, KeyboardInterrupt) or (isinstance(error, _Stopped) and error.interrupted):
-        return 130, "Interrupted."
+        return _INTERRUPTED, "Interrupted."
+    if hasattr(error, "format_message"):  # of the parser; without --json it shows itself
+        return 2, f"Error: {_as_ours(error)}"
     if isinstance(error, BrokenPipeError | _Stopped):
         return 0, ""  # the reader of a pipe (`| head`) has gone: nothing is wrong
     if isinstance(error, OSError) and error.errno is not None:

@@ -144,9 +144,10 @@ def predict(
             stated,
             out=out,
             json_output=json_output,
+            brief=brief and json_output,
             step_alone={
                 **{"sort": sort, "baseline": baseline, "memory_timeline": memory_timeline},
-                **{"brief": brief, "why": why, "emit": emit},
+                **{"brief": brief and not json_output, "why": why, "emit": emit},
             },
         )
         return
@@ -179,7 +180,7 @@ def predict(
     if emit is not None:
         _write_launch_config(found, emit, json_output=json_output)
     elif json_output:
-        write_json(found.to_dict() | _reported(model, fields))
+        write_json((_headlines(found) if brief else found.to_dict()) | _reported(model, fields))
     elif brief:
         _write_lines(rows)
     elif found.is_page and sort is None and baseline is None:
@@ -211,6 +212,17 @@ def _reported(model: str | None, fields: Mapping[str, Any]) -> dict[str, Any]:
     """How a recipe was understood, beside the answer in JSON."""
     report = report_of(model, fields)
     return {} if report is None else {"recipe": report[0].to_dict(report[1])}
+
+
+def _headlines(found: Predictions) -> dict[str, Any]:
+    """What decides of each answer, as JSON."""
+    from ..planning.headline import VERSION, Headline
+
+    return {
+        "schema": f"brief/{VERSION}",
+        "predictions": [Headline.of(each).to_dict() for each in found.predictions],
+        "skipped": found.to_dict()["skipped"],
+    }
 
 
 def _holds_a_run(model: str | None) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import date as day
@@ -105,7 +104,7 @@ def prices(
     from ..hardware.device_table import device_assumption
     from ..planning.money.currency import parse_currency
     from ..planning.money.offer import Market
-    from ..planning.money.offers import known_regions, offers, with_reserved
+    from ..planning.money.offers import known_regions, offers, ranked, with_reserved
     from ..planning.money.reading import read_prices, written_table
 
     if what and what[0] == "import":
@@ -137,16 +136,17 @@ def prices(
     if out is not None:
         _write_file(out, written_table(found))
         return
-    ranked = _ranked(found, chosen, gpus, each=cheapest, each_device=not what)
-    if not ranked:
+    best_of = ("device", "cloud") if cheapest else () if what else ("device",)
+    shown_offers = ranked(found, chosen, devices=gpus, best_of=best_of)
+    if not shown_offers:
         _refuse(what, found, chosen)
     age = None if as_of is None else _day(as_of)
     if json_output:
-        rows = [_as_dict(offer, chosen, gpus, shown_in, age) for offer in ranked]
+        rows = [_as_dict(offer, chosen, gpus, shown_in, age) for offer in shown_offers]
         write_json({"market": chosen.value, "currency": asdict(shown_in), "offers": rows})
         return
-    _write_table(ranked[:top], chosen, gpus, shown_in)
-    _notes(ranked, top, age)
+    _write_table(shown_offers[:top], chosen, gpus, shown_in)
+    _notes(shown_offers, top, age)
     unpriced = sum(offer.price(chosen) is None for offer in found)
     if unpriced:
         message(f"{unpriced:,} of {len(found):,} offers have no {chosen.value} price.")
@@ -196,35 +196,6 @@ def _say(read: PriceList) -> None:
         message(printable(line, longest=300))
 
 
-def _rate(offer: Offer, market: Market) -> float:
-    price = offer.price(market)
-    return float("inf") if price is None else price / offer.devices_per_instance
-
-
-def _ranked(
-    found: Sequence[Offer], market: Market, gpus: int | None, *, each: bool, each_device: bool
-) -> list[Offer]:
-    """Offers with a price in the market, cheapest first; prices without the host come last.
-
-    Ranked per device, or by all whole instances for so many devices.
-    """
-
-    def cost(offer: Offer) -> tuple[float, int]:
-        if gpus is None:
-            return _rate(offer, market), offer.devices_per_instance
-        count = int(offer.instances(gpus))
-        return count * offer.stated_price(market), count
-
-    priced = [offer for offer in found if offer.price(market) is not None]
-    priced.sort(key=lambda offer: (not offer.host_included, *cost(offer), offer.cloud, offer.region))
-    if not (each or each_device):
-        return priced
-    first: dict[tuple[str, ...], Offer] = {}
-    for offer in priced:
-        first.setdefault((offer.device, offer.cloud) if each else (offer.device,), offer)
-    return list(first.values())
-
-
 def _refuse(what: list[str] | None, found: Sequence[Offer], market: Market) -> None:
     others = sorted({m.value for m in type(market) for offer in found if offer.price(m) is not None})
     named = f"of {what[0]}" if what else "here"
@@ -257,11 +228,10 @@ def _write_table(ranked: Sequence[Offer], market: Market, gpus: int | None, mone
         row += [cell(offer.reserved_usd_per_hour)] if has_reserved else []
         host = "" if offer.host_included else "*"
         if gpus is None:
-            row += [f"{cell(_rate(offer, market))}{host}"]
+            row += [f"{cell(offer.usd_per_device_hour(market))}{host}"]
         else:
-            count = int(offer.instances(gpus))
-            idle = count * offer.devices_per_instance - gpus
-            row += [str(count), str(idle), f"{cell(count * offer.stated_price(market))}{host}"]
+            count, idle, usd = offer.rented(market, gpus)
+            row += [str(count), str(idle), f"{cell(usd)}{host}"]
         row += [f"[{lists.index(f'{offer.date}, {offer.source}') + 1}]"]
         rows.append(tuple(printable(text) for text in row))
     last = f"{market.value} price per device" if gpus is None else f"whole instances for {gpus} devices"
@@ -275,13 +245,14 @@ def _short(text: str) -> str:
 
 
 def _notes(ranked: Sequence[Offer], top: int, age: day | None) -> None:
-    dates = sorted({offer.date for offer in ranked[:top]})
+    by_date = sorted(ranked[:top], key=lambda offer: offer.date)
+    dates = list(dict.fromkeys(offer.date for offer in by_date))
     if len(ranked) > top:
         message(f"{len(ranked) - top:,} dearer offers are not shown (--top).")
     if any(not offer.host_included for offer in ranked[:top]):
         message("* without the host, which is paid beside it.")
     said = f"Prices are of {dates[0]}" + (f" to {dates[-1]}" if len(dates) > 1 else "")
-    old = "" if age is None else f", {_months(dates[0], age)} months old at most"
+    old = "" if age is None else f", {by_date[0].age_months(age)} months old at most"
     message(f"{said}{old}: lists change. `precision-time list prices import` reads a newer one.")
 
 
@@ -292,30 +263,20 @@ def _day(text: str) -> day:
         raise ConfigError(f"--as-of {text!r} is no date. To fix: write it like 2025-03-07.") from None
 
 
-def _months(date: str, today: day) -> int:
-    """Whole months between a date, which may be a month or a year alone, and a day."""
-    year, month, dom = (int(part) for part in (*re.split("-", date), "1", "1")[:3])
-    return (today.year - year) * 12 + today.month - month - (today.day < dom)
-
-
 def _as_dict(
     offer: Offer, market: Market, gpus: int | None, money: Currency, age: day | None
 ) -> dict[str, Any]:
     node = offer.node_type
     more: dict[str, Any] = {
-        "usd_per_device_hour": _rate(offer, market),
-        "per_device_hour": _rate(offer, market) * money.per_usd,
+        "usd_per_device_hour": offer.usd_per_device_hour(market),
+        "per_device_hour": offer.usd_per_device_hour(market) * money.per_usd,
         "node_type": None if node is None else node.name,
     }
     if age is not None:
-        more["age_months"] = _months(offer.date, age)
+        more["age_months"] = offer.age_months(age)
     if gpus is not None:
-        count = int(offer.instances(gpus))
-        more |= {
-            "instances": count,
-            "idle_devices": count * offer.devices_per_instance - gpus,
-            "usd_per_hour_in_all": count * offer.stated_price(market),
-        }
+        names = ("instances", "idle_devices", "usd_per_hour_in_all")
+        more |= dict(zip(names, offer.rented(market, gpus), strict=True))
     return {**asdict(offer), **more}
 
 

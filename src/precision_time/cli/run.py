@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from ..planning.run.schema import RunOptions
 from ..request.sweep import PHASES, RUN
 from .options import NOTHING_FITS, PREFIX, by_ending
-from .output import message, progress, write_result
+from .output import message, progress, write_json, write_result
 from .request_options import request_and_others
 
 
@@ -24,6 +24,7 @@ def predict_whole_run(
     *,
     out: Sequence[Path] | None,
     json_output: bool,
+    brief: bool,
     step_alone: Mapping[str, Any],
 ) -> None:
     """Predict how long a whole training takes, and write it.
@@ -34,6 +35,7 @@ def predict_whole_run(
         stated: Values of the fields of a run.
         out: Picture to draw.
         json_output: Whether JSON is written.
+        brief: Whether that is the short form.
         step_alone: Options of the command that a whole run does not have.
 
     Raises:
@@ -59,7 +61,12 @@ def predict_whole_run(
     with progress(f"Predicting {model}"):
         answer = run_of if (server := chosen()) is None else server.run_of
         found = answer(request, options, in_file.get(PHASES))
-    write_result(found, json_output=json_output)
+    if brief:
+        from ..planning.headline import Headline
+
+        write_json(Headline.of(found).to_dict())
+    else:
+        write_result(found, json_output=json_output)
     if plot is not None:
         write_picture(found, plot)
         message(f"Wrote {plot}")

@@ -55,13 +55,27 @@ class Job:
     """What was filled in because the request does not say it, and what to know of the job."""
 
     def __post_init__(self) -> None:
-        if self.layout.world_size != self.cluster.num_devices:
+        if self.layout.world_size != self.training_devices:
             lay = self.layout
             raise LayoutError(
                 f"Invalid layout: dp({lay.dp}) * tp({lay.tp}) * pp({lay.pp}) * cp({lay.cp}) = "
-                f"{lay.world_size}, but the cluster has {self.cluster.num_devices} devices. "
+                f"{lay.world_size}, but the cluster has {self.training_devices} devices"
+                f"{' that train' * (self.training_devices < self.cluster.num_devices)}. "
                 "To fix: make the product equal the number of devices."
             )
+
+    @property
+    def training_devices(self) -> int:
+        """Devices of the layout: all but those that only generate answers."""
+        return self.cluster.num_devices - self.workload.generating_devices
+
+    @property
+    def training_cluster(self) -> Cluster:
+        """The cluster without the devices that only generate answers."""
+        cluster, devices = self.cluster, self.training_devices
+        if devices == cluster.num_devices:
+            return cluster
+        return cluster.resized(num_nodes=-(-devices // int(cluster.devices_per_node)), num_devices=devices)
 
     @property
     def runs(self) -> PrecisionPolicy:

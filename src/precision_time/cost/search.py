@@ -62,7 +62,7 @@ def space_of(job: Job, batch: int, **options: Any) -> Space:
     """The candidates of a job whose steps take `batch` rows over all devices; options as of `Space`."""
     return Space(
         shape=model_shape(job.workload.graph),
-        num_devices=job.cluster.num_devices,
+        num_devices=job.training_devices,
         devices_per_node=int(job.cluster.devices_per_node),
         batch=batch,
         rows_per_sample=job.workload.rows_per_sample,
@@ -415,11 +415,9 @@ def _shared(frame: Frame) -> Frame:
 
 
 def _worth_pricing(layouts: Sequence[Layout]) -> Iterable[Layout]:
-    """The largest micro batch, the largest that recomputes nothing, and the smallest of a pipeline."""
-    if not layouts:
-        return ()
-    whole = [layout for layout in layouts if layout.recompute is Recompute.NONE]
-    return (layouts[-1], *whole[-1:], *(layouts[:1] if layouts[0].pp > 1 else ()))
+    """The largest micro batch of each recomputation, and the smallest of a pipeline."""
+    largest = {layout.recompute: layout for layout in layouts}
+    return (*largest.values(), *(layouts[:1] if layouts and layouts[0].pp > 1 else ()))
 
 
 def _tiers(job: Job, fixed: Fixed, degrees: bool, axes: Sequence[str]) -> Iterator[list[Fixed]]:
@@ -441,7 +439,7 @@ def _tiers(job: Job, fixed: Fixed, degrees: bool, axes: Sequence[str]) -> Iterat
 
 def _usual(job: Job, fixed: Fixed, degrees: bool) -> Iterator[Fixed]:
     """Values that the fields of usual layouts have: without a pipeline, and with one."""
-    layout, gpus, shape = job.layout, job.cluster.num_devices, model_shape(job.workload.graph)
+    layout, gpus, shape = job.layout, job.training_devices, model_shape(job.workload.graph)
     if not degrees:
         held = {name: (getattr(layout, name),) for name in _HELD if getattr(layout, name) is not None}
         yield {**_PLAIN, "zero_stage": (0, 3) if layout.pp == 1 else (0, 1), **held, **fixed}

@@ -256,7 +256,8 @@ def _fabric_spelling(device: Device, node: NodeType, per_host: float, said: _Sai
     """The link inside a node in exact words: bare NVLink generations get their switches or mesh."""
     if said.intra_node is None:
         known = said.own.find_link(node.intra_node) or fabric_name(node.intra_node, device)
-        return node.intra_node if known else default_fabric(device)
+        unlinked = per_host > 1 and fabric_name(node.intra_node, device) == "none"
+        return node.intra_node if known and not unlinked else default_fabric(device)
     own = said.own.find_link(said.intra_node) is not None
     name = None if own else fabric_name(said.intra_node, device)
     if name is None and not own:

@@ -253,9 +253,10 @@ def proxy_of(job: Job) -> Job:
 
 @memo(1024)
 def with_halves(batches: tuple[tuple[float, float], ...]) -> tuple[tuple[tuple[float, float], ...], Ints]:
-    """Micro batches followed by their halves, quarters ... as long as those are whole, each once.
+    """Micro batches followed by smaller ones, each once.
 
-    Each with the number of micro batches of a step, which its smaller ones have too.
+    Halves, quarters ... as long as those are whole, and 1, 2, 3, 4, 6, 8, 12 ... below it: without these most
+    batches would be a multiple of none. Each with the number of micro batches of a step, which they have too.
 
     Returns:
         All of them; and of each given one its smaller ones, counted from the first that was not given and -1
@@ -263,14 +264,19 @@ def with_halves(batches: tuple[tuple[float, float], ...]) -> tuple[tuple[tuple[f
 
     >>> batches, halves = with_halves(((12.0, 1), (2.0, 1)))
     >>> [size for size, _ in batches], halves.tolist()
-    ([12.0, 2.0, 6.0, 3.0, 1.0], [[0, 1], [2, -1]])
+    ([12.0, 2.0, 8.0, 6.0, 4.0, 3.0, 2.0, 1.0], [[0, 1, 2, 3, 4, 5], [5, -1, -1, -1, -1, -1]])
     """
     chains: list[list[tuple[float, float]]] = []
     for size, count in batches:
-        chain: list[tuple[float, float]] = []
-        while (size := size / 2.0) >= 1.0 and size.is_integer():
-            chain.append((size, count))
-        chains.append(chain)
+        smaller: set[float] = set()
+        half, power = size / 2.0, 1.0
+        while half >= 1.0 and half.is_integer():
+            smaller.add(half)
+            half /= 2.0
+        while power < size:
+            smaller |= {power, 1.5 * power} if power > 1.0 else {power}
+            power *= 2.0
+        chains.append([(part, count) for part in sorted(smaller, reverse=True) if part < size])
     places = {
         pair: place for place, pair in enumerate(dict.fromkeys(pair for each in chains for pair in each))
     }

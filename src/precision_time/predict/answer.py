@@ -31,7 +31,7 @@ from ..records import dataclass
 from ..request.batch import tokens_per_sample
 from ..request.request import Request
 from ..workload.method import Method
-from .method import method_seconds
+from .method import method_seconds, written_spread
 from .remarks import Remark, remarks_on
 from .scenarios import Scenarios, widened
 
@@ -170,6 +170,7 @@ def answer(
     facts = _Facts.of(jobs)
     batch = jobs.micro_batch_size * facts.replicas
     columns, beside = _time_columns(jobs, lengths, facts, batch, times)
+    _widen_written(jobs, columns, coverage)
     if calibration is not None:
         _check_peak(jobs, facts, batch, columns["step_time_s"])
     link_seconds: dict[str, Floats] = {}
@@ -293,7 +294,7 @@ def _time_columns(
 ) -> tuple[dict[str, Floats], dict[str, Floats]]:
     """Of the step, and the terms of what a method does beside the update."""
     update_s, analytical_s = times.step_time_s, times.analytical_s
-    beside = _beside(jobs, update_s / analytical_s)
+    beside = _beside(jobs, update_s, analytical_s)
     busy_s = reduce(np.add, beside.values(), update_s)
     rates = [length.input_samples_per_s or math.inf for length in lengths]
     fed_s = batch / np.array(rates)[jobs.group]
@@ -315,13 +316,13 @@ def _time_columns(
     }, beside
 
 
-def _beside(jobs: Jobs, correction: Floats) -> dict[str, Floats]:
+def _beside(jobs: Jobs, update_s: Floats, analytical_s: Floats) -> dict[str, Floats]:
     """Seconds by term of what methods do beside the update; of plain training nothing."""
     if all(job.workload.method is None for job in jobs.shared):
         return {}
     found: dict[str, Floats] = {}
-    for row, factor in enumerate(correction.tolist()):
-        for name, seconds in method_seconds(jobs.row(row), factor).items():
+    for row, times in enumerate(zip(update_s.tolist(), analytical_s.tolist(), strict=True)):
+        for name, seconds in method_seconds(jobs.row(row), *times).items():
             found.setdefault(name, np.zeros(len(jobs)))[row] = seconds
     return found
 
@@ -401,6 +402,28 @@ def spread_of_runs() -> float:
     return float(packaged_toml(__package__, "data/whole_runs.toml")["spread"]["step_spread"])
 
 
+def _widen_written(jobs: Jobs, columns: dict[str, Floats], coverage: Floats) -> None:
+    """Widen intervals of steps that generate answers by what published ones differ from the cost model."""
+    spreads = [
+        0.0 if job.workload.method is None else written_spread(job.workload.method) for job in jobs.shared
+    ]
+    if not any(spreads):
+        return
+    below, above = _farther(columns, coverage, np.array(spreads)[jobs.group])
+    step_s = columns["step_time_s"]
+    columns |= {"interval_low_s": step_s * below, "interval_high_s": step_s * above}
+
+
+def _farther(columns: Mapping[str, Floats], coverage: Floats, spread: Number) -> tuple[Floats, Floats]:
+    """Low and high ends over the middle that also hold a deviation of the logarithm beside a step's."""
+    known = {share: NormalDist().inv_cdf((1.0 + min(share, _LAST)) / 2.0) for share in set(coverage.tolist())}
+    beyond = spread * np.array([known[share] for share in coverage.tolist()])
+    step_s = columns["step_time_s"]
+    below = np.hypot(np.log(step_s / columns["interval_low_s"]), beyond)
+    above = np.hypot(np.log(columns["interval_high_s"] / step_s), beyond)
+    return np.exp(-below), np.exp(above)
+
+
 def _run_interval(columns: Mapping[str, Floats], coverage: Floats, spread: float) -> dict[str, Floats]:
     """The interval of a run: as wide as that of its step, and what whole runs differ by beyond it.
 
@@ -412,12 +435,9 @@ def _run_interval(columns: Mapping[str, Floats], coverage: Floats, spread: float
         coverage: Of the intervals, shape (n,).
         spread: 0 where steps of the job itself were measured.
     """
-    known = {share: NormalDist().inv_cdf((1.0 + min(share, _LAST)) / 2.0) for share in set(coverage.tolist())}
-    beyond = spread * np.array([known[share] for share in coverage.tolist()])
-    total_s, step_s = columns["total_time_s"], columns["step_time_s"]
-    below = np.hypot(np.log(step_s / columns["interval_low_s"]), beyond)
-    above = np.hypot(np.log(columns["interval_high_s"] / step_s), beyond)
-    return {"total_low_s": total_s * np.exp(-below), "total_high_s": total_s * np.exp(above)}
+    below, above = _farther(columns, coverage, spread)
+    total_s = columns["total_time_s"]
+    return {"total_low_s": total_s * below, "total_high_s": total_s * above}
 
 
 def model_flops_utilization(job: Job, step_time_s: float) -> float | None:
@@ -450,7 +470,7 @@ def _flops_beside(method: Method | None) -> float:
     if answers is None:
         return beside
     prompt = training_flops(answers.prompt) / answers.answers_per_prompt
-    return beside + prompt + training_flops(answers.token) * answers.tokens
+    return beside + prompt + training_flops(answers.first_token) * answers.mean_tokens
 
 
 def _check_peak(jobs: Jobs, facts: _Facts, batch: Floats, step_s: Floats) -> None:

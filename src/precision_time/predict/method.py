@@ -2,76 +2,102 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
-from ..cost.job import Job, Jobs, TimingScope
+from ..cost.constants import constants
+from ..cost.generation import logprobs_factor, reward_s, writing_times
+from ..cost.job import Job, Jobs
 from ..cost.step import price
-from ..parallel.layout import Offload, Recompute
-from ..precision.catalog import get_policy
-from ..precision.policy import DType
+from ..parallel.layout import Recompute
 from ..workload.graph import OpGraph
-from ..workload.method import Generation
+from ..workload.method import Generation, Method
+from ..workload.tuning import without_training
 
-_SERVED_IN = {DType.BF16: "bf16", DType.FP16: "fp16"}
-_COMPILED = "cudagraphs"
+_SCORES = frozenset({"logprobs_s", "reference_s"})
+"""Terms of log-probabilities."""
 
 
-def method_seconds(job: Job, correction: float) -> dict[str, float]:
+def method_seconds(job: Job, update_s: float, analytical_s: float) -> dict[str, float]:
     """Seconds by term; empty for plain training.
 
     Forward passes and updates of other models are priced as the policy is, with the same correction;
-    generation is priced by roofline alone: its memory traffic bounds it.
+    generation is priced by the cost model alone.
 
     Args:
-        job: The update of the policy.
-        correction: Predicted over analytical seconds of that update.
+        job: The update of the policy, as if all of a generated batch were one.
+        update_s: Its predicted seconds.
+        analytical_s: Its analytical seconds.
     """
     method = job.workload.method
     if method is None:
         return {}
     found: dict[str, float] = {}
-    if method.generation is not None:
-        found |= _generation_seconds(job, method.generation)
+    generation = method.generation
+    correction = update_s / analytical_s
+    cut = 0.0 if generation is None else _cut_s(job, generation, analytical_s) / analytical_s
+    if generation is not None:
+        scored = without_training(job.workload.graph)
+        found["logprobs_s"] = _step_s(_with_graph(job, scored)) * correction * _scoring(job, "logprobs_s")
     for term, graph in (*method.forward, *method.trained):
-        found[term] = found.get(term, 0.0) + _step_s(_with_graph(job, graph)) * correction
-    return found
+        again = 1.0 + (cut if graph.trainable_params else 0.0)
+        seconds = _step_s(_with_graph(job, graph)) * correction * again * _scoring(job, term)
+        found[term] = found.get(term, 0.0) + seconds
+    if generation is None:
+        return found
+    if generation.updates > 1:
+        found["updates_s"] = cut * update_s
+    if "reward_model_s" not in found:
+        found["reward_s"] = reward_s(job)
+    return _with_writing(job, generation, found, update_s)
+
+
+def written_spread(method: Method) -> float:
+    """What published steps with generation differ by: standard deviation of the logarithm."""
+    if method.generation is None:
+        return 0.0
+    table = constants("engines")["error"]
+    return float(table["spread" if method.generation.lengths_said else "spread_of_lengths"])
+
+
+def _with_writing(
+    job: Job, generation: Generation, beside: dict[str, float], update_s: float
+) -> dict[str, float]:
+    """The terms with those of generation, of which only what training does not hide is waited for."""
+    times = writing_times(job, generation)
+    written = {"prefill_s": times.prefill_s, "decode_s": times.decode_s, "tail_s": times.tail_s}
+    if generation.staleness:
+        # Where answers may be older than one update, the next ones begin while the longest are written.
+        written["tail_s"] *= generation.staleness == 1
+        total_s = math.fsum(written.values())
+        exposed_s = max(total_s - update_s - math.fsum(beside.values()), 0.0)
+        written = {name: seconds * exposed_s / total_s for name, seconds in written.items()}
+    return {**written, **beside, "sync_s": times.sync_s}
+
+
+def _scoring(job: Job, term: str) -> float:
+    """Over a forward pass: what log-probabilities of generated answers take."""
+    generating = job.workload.answers_per_prompt is not None
+    return logprobs_factor() if generating and term in _SCORES else 1.0
 
 
 def _with_graph(job: Job, graph: OpGraph) -> Job:
     """The job of another model; without a backward pass nothing is recomputed."""
     workload = replace(job.workload, graph=graph, method=None, largest=None)
-    if graph.trainable_params:
-        return replace(job, workload=workload)
-    return replace(job, workload=workload, layout=replace(job.layout, recompute=Recompute.NONE))
+    layout = job.layout if graph.trainable_params else replace(job.layout, recompute=Recompute.NONE)
+    return replace(job, workload=workload, layout=layout, cluster=job.training_cluster)
 
 
 def _step_s(job: Job) -> float:
     return float(price(Jobs.at(job)).step_time_s[0])
 
 
-def _generation_seconds(job: Job, generation: Generation) -> dict[str, float]:
-    """Prompts once each, then token by token; every rank writes all its answers of the step at once.
-
-    Weights are whole on each tensor-parallel group and held in 16 bits, kernels replayed from graphs.
-    """
-    layout, policy = job.layout, job.precision
-    answers = layout.micro_batch_size * layout.num_microbatches
-    whole = replace(
-        layout, zero_stage=0, num_microbatches=1, data_parallel_engine="none", micro_batch_size=answers,
-        recompute=Recompute.NONE, offload=Offload.NONE,
-    )  # fmt: skip
-    served = replace(
-        job,
-        layout=whole,
-        precision=get_policy(_SERVED_IN.get(policy.activation, policy.name)),
-        stack=replace(
-            job.stack, compiler=_COMPILED, fused_attention=True, host_per_layer_s=0.0, host_per_tensor_s=0.0
-        ),
-        scope=TimingScope.NO_OPTIMIZER,
-        stragglers=False,
-    )
-    prompts = replace(whole, micro_batch_size=max(answers / generation.answers_per_prompt, 1.0))
-    return {
-        "prefill_s": _step_s(_with_graph(replace(served, layout=prompts), generation.prompt)),
-        "decode_s": _step_s(_with_graph(served, generation.token)) * generation.tokens,
-    }
+def _cut_s(job: Job, generation: Generation, analytical_s: float) -> float:
+    """What it adds that a generated batch is several updates: more optimizer steps, exchanges and bubbles."""
+    layout, updates = job.layout, generation.updates
+    if updates == 1:
+        return 0.0
+    rounds = layout.num_microbatches / updates
+    sizes = [layout.micro_batch_size * min(rounds, 1.0)]
+    each = price(Jobs.at(_with_graph(job, job.workload.graph), sizes, [max(rounds, 1.0)]))
+    return max(float(each.step_time_s[0]) * updates - analytical_s, 0.0)

@@ -33,7 +33,7 @@ from ..learn.predictor import Times
 from ..learn.priced import price_jobs
 from ..parallel.layout import Layout, Recompute
 from ..records import dataclass
-from ..request.practice import at_points, axes_of, practice, question_of, usual_scenarios
+from ..request.practice import Question, at_points, axes_of, practice, question_of, usual_scenarios
 from ..request.practice import scenarios as joint
 from ..request.request import Request
 from ..request.resolve import cluster_of, stack_of
@@ -48,7 +48,7 @@ _AXES = ("tp", "pp", "cp")
 _OF_LAYOUT = frozenset({"zero_stage", "recompute", "batch_size", "num_microbatches"})
 _TAIL = math.log(19.0)
 """Half the width of the 90 % interval of a logistic distribution of scale 1."""
-_STEPS = 60
+_STEPS = 50
 """Halvings of a range of times: to the last digit."""
 
 
@@ -137,8 +137,7 @@ def scenarios_of(request: Request, job: Job, *, votes: Votes | None = None) -> t
     own = Scenario(weight=1.0, fields={}, job=job)
     if job.workload.method is not None or request.anchors or request.calibration is not None:
         return (own,)
-    # The scenarios are those of all batches, so that the rows of a sweep have what each has alone.
-    question = replace(question_of(request, job.workload, job.cluster), samples=None)
+    question = _of_all_rows(question_of(request, job.workload, job.cluster))
     settings = _settings()
     points = (*POINTS, *(["batch"] if question.family in settings["cut_families"] else ()))
     most = int(settings["most"])
@@ -159,6 +158,15 @@ def scenarios_of(request: Request, job: Job, *, votes: Votes | None = None) -> t
     share = float(settings["own_share"])
     rest = (replace(each, weight=(1.0 - share) * each.weight / total) for each in others)
     return (replace(own, weight=share), *rest)
+
+
+def _of_all_rows(question: Question) -> Question:
+    """The question of all batches and of all numbers of devices of a scale, one device among those of a host.
+
+    So the rows of a sweep have the scenarios that each has alone, and more devices are not other people.
+    """
+    scale = "host" if question.scale == "one" else question.scale
+    return replace(question, samples=None, scale=scale, num_devices=2)
 
 
 def leaves_layout_open(scenarios: Sequence[Scenario]) -> bool:
@@ -209,7 +217,8 @@ def _layout(layout: Layout, stack: str, fields: Mapping[str, Any]) -> Layout:
         }  # fmt: skip
         zero = max(zero, 3)
     changes["zero_stage"] = min(zero, 1) if changes.get("pp", layout.pp) > 1 else zero
-    return replace(layout, **changes)
+    made = replace(layout, **changes)
+    return made if made.data_ranks > 1 else replace(made, zero_stage=layout.zero_stage)
 
 
 def widened(
@@ -326,19 +335,15 @@ def mixture(
     reach = 40.0
     first, last = (center - reach * below).min(axis=1), (center + reach * above).max(axis=1)
 
-    def quantile(share: Floats) -> Floats:
-        low, high = first.copy(), last.copy()
-        for _ in range(_STEPS):
-            middle = 0.5 * (low + high)
-            away = middle[:, None] - center
-            scaled = np.clip(away / np.where(away < 0.0, below, above), -reach, reach)
-            less = _sum(weights / (1.0 + np.exp(-scaled))) < share
-            low, high = np.where(less, middle, low), np.where(less, high, middle)
-        found: Floats = 0.5 * (low + high)
-        return found
-
-    shares = (np.full(len(step_s), 0.5), 0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage)
-    median, lower, upper = (np.exp(quantile(share)) for share in shares)
+    shares = np.stack((np.full(len(step_s), 0.5), 0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage))
+    low, high = np.repeat(first[None], 3, axis=0), np.repeat(last[None], 3, axis=0)
+    for _ in range(_STEPS):
+        middle = 0.5 * (low + high)
+        away = middle[..., None] - center
+        scaled = np.clip(away / np.where(away < 0.0, below, above), -reach, reach)
+        less = _sum(weights / (1.0 + np.exp(-scaled))) < shares
+        low, high = np.where(less, middle, low), np.where(less, high, middle)
+    median, lower, upper = np.exp(0.5 * (low + high))
     return median, lower, upper
 
 
@@ -353,5 +358,5 @@ def _between(values: Floats, weights: Floats, labels: Sequence[str]) -> float:
 
 def _sum(values: Floats) -> Floats:
     """Over the scenarios, one by one: the same to the bit however many rows and columns there are."""
-    found: Floats = np.add.accumulate(values, axis=1)[:, -1]
+    found: Floats = np.add.accumulate(values, axis=-1)[..., -1]
     return found

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..cost.constants import constants
 from ..cost.job import Job, Jobs
 from ..cost.memory import memory_of, total_bytes
 from ..cost.search import usual_batch, usual_layout
@@ -88,6 +89,8 @@ def _plain_job(job: Job, request: RequestFields, global_batch: float | None, fou
     sharded = sharded_as_usual(job.layout, request, job, found)
     batch_size, layout = _stated_batch(sharded, request, global_batch, found)
     job = replace(job, layout=layout)
+    if batch_size is not None and _is_cut(job, request):
+        return _cut_up(job, int(batch_size), request, found)
     if batch_size is not None:
         return sharded_if_needed(_batched(job, batch_size), request.layout.zero_stage, found)
     for candidate in _batches_of(job):
@@ -99,6 +102,28 @@ def _plain_job(job: Job, request: RequestFields, global_batch: float | None, fou
     return sharded_if_needed(_batched(job, candidate), request.layout.zero_stage, found)
 
 
+def _is_cut(job: Job, request: RequestFields) -> bool:
+    """Whether a batch of answers is cut into micro batches that fit: as many as memory asks for."""
+    stated = request.batch_size is not None or "num_microbatches" in request.layout.model_fields_set
+    return job.workload.answers_per_prompt is not None and not stated
+
+
+def _cut_up(job: Job, answers: int, request: RequestFields, found: Diagnostics) -> Job:
+    """The job with so many answers per replica in the largest micro batches that fit; of one if none does."""
+    sizes = [size for size in _DEFAULT_BATCHES if answers % size == 0]
+    for size in sizes:
+        layout = replace(job.layout, num_microbatches=answers // size)
+        trial = sharded_if_needed(
+            _batched(replace(job, layout=layout), size), request.layout.zero_stage, found
+        )
+        if _fits(trial):
+            break
+    found.assume(
+        "default-accumulation", f"Micro batches not given: {size} answers each, {answers // size} a step."
+    )
+    return trial
+
+
 def says_no_layout(request: RequestFields) -> bool:
     """Whether a request leaves it open how the job is spread over its devices."""
     return not request.layout.model_fields_set - _NOT_A_LAYOUT
@@ -107,10 +132,9 @@ def says_no_layout(request: RequestFields) -> bool:
 def is_open(job: Job, request: RequestFields, global_batch: float | None) -> bool:
     """Whether a layout may be chosen: none is stated, or a global batch without how it is cut up.
 
-    Not where answers are generated: all answers to a prompt belong together.
+    Not where answers are generated and nothing says how many: all answers to a prompt belong together.
     """
-    method = job.workload.method
-    if method is not None and method.generation is not None:
+    if job.workload.answers_per_prompt is not None and global_batch is None:
         return False
     cut_up = request.batch_size is not None or "num_microbatches" in request.layout.model_fields_set
     return says_no_layout(request) or (global_batch is not None and not cut_up)
@@ -130,7 +154,7 @@ def _chosen_layout(
     if global_batch is None and request.batch_size is not None:
         global_batch = request.batch_size * job.layout.dp
     elif global_batch is None:
-        gpus = job.cluster.num_devices
+        gpus = job.training_devices
         usual = usual_batch(job.workload, gpus)
         published = usual_global_batch(job.workload, gpus)
         global_batch = float(published if published > usual else min(gpus, usual))
@@ -175,6 +199,22 @@ def _global_batch(job: Job, request: RequestFields, found: Diagnostics) -> float
         ConfigError: Tokens of a model that takes none.
     """
     tokens = request.global_batch_tokens
+    answers, prompts = job.workload.answers_per_prompt, request.prompts
+    if answers is not None and (request.batch_size, request.global_batch_size, tokens) == (None, None, None):
+        if prompts is None:
+            prompts = max(constants("engines")["answers"]["answers"] // answers, 1)
+            found.assume(
+                "default-batch",
+                f"Prompts of a step not given: {prompts} assumed, {prompts * answers:,} answers (prompts=).",
+            )
+        shares = job.layout.dp * job.layout.num_microbatches
+        whole = -(-prompts * answers // shares) * shares
+        if whole != prompts * answers:
+            found.assume(
+                "default-batch",
+                f"{prompts * answers:,} answers do not divide by {shares} replicas: priced as {whole:,}.",
+            )
+        return float(whole)
     if tokens is None:
         return request.global_batch_size
     length = tokens_per_sample(job.workload)

@@ -400,7 +400,7 @@ def _settings(
             votes += cast.settings.get((point, profile.kind), ())
         if point == "length":
             votes = [*_lengths_of_rows(question, votes)]
-        if point == "batch" and question.samples is not None:
+        if point == "batch":
             votes = [*_cuts(question, votes)]
         if point == "software":
             votes = [*_years(question, profile, votes)]
@@ -514,11 +514,11 @@ def _lengths_of_rows(question: Question, votes: Iterable[Vote]) -> Iterator[Vote
 
 
 def _cuts(question: Question, votes: Iterable[Vote]) -> Iterator[Vote]:
-    """Votes for a batch as votes for the micro batch of a global one: at most all of a device's."""
-    each = (question.samples or 0.0) / question.num_devices
+    """Votes for a batch as votes for its micro batch, of a global one at most all of a device's."""
+    each = None if question.samples is None else question.samples / question.num_devices
     for vote in votes:
-        micro = min(float(vote.fields["batch_size"]), each)
-        if micro >= 1.0 and each % micro == 0.0:
+        micro = min(float(vote.fields["batch_size"]), each or math.inf)
+        if micro >= 1.0 and (each is None or each % micro == 0.0):
             yield Vote(**{**_slots(vote), "fields": {"batch_size": micro}})
 
 

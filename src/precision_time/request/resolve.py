@@ -43,7 +43,7 @@ from .dataset_files import file_of, is_file
 from .dataset_rows import rows_of_dataset, with_dataset_rows
 from .layout import layout_of, layout_remarks
 from .lengths import with_lengths
-from .method import check_group, say_method, with_method
+from .method import METHOD_FIELDS, check_group, say_method, training_devices, with_method
 from .practice import last_year, question_of
 from .published import published_precision
 from .schema import RequestFields
@@ -91,7 +91,7 @@ def job_without_batch(
     """The job with a micro batch of 1: all that does not depend on the batch; see `job_of_request`."""
     workload = workload or workload_of(request, named_only=named_only)
     cluster = cluster_of(request, found)
-    layout = layout_of(request.layout, workload, cluster.num_devices, found)
+    layout = layout_of(request.layout, workload, training_devices(workload, cluster), found)
     stack = stack_of(
         request, workload.family, cluster.device, found, usual=usual_stack_of(request, workload, cluster)
     )
@@ -130,7 +130,7 @@ def completed(job: Job, request: RequestFields, found: Diagnostics, *, named_onl
         lambda length: workload_of(request.changed(seq_len=length), named_only=named_only),
         found,
     )
-    check_group(job)
+    check_group(job, request)
     say_method(job, request, found)
     check_applies(request, job, found)
     placed, warnings = layout_remarks(job.layout, workload, cluster)
@@ -170,13 +170,7 @@ def workload_of(request: RequestFields, *, named_only: bool = False) -> Workload
         workload = made(request.changed(seq_len=rows.seq_len))
 
     def load(**changes: Any) -> Workload:
-        plain = {
-            "method": None,
-            "reference": None,
-            "teacher": None,
-            "generate_tokens": None,
-            "group_size": None,
-        }
+        plain = dict.fromkeys(METHOD_FIELDS)
         return workload_of(request.changed(**{**plain, **changes}), named_only=named_only)
 
     return with_method(workload, request, load)
@@ -370,9 +364,11 @@ def usual_stack_of(request: RequestFields, workload: Workload, cluster: Cluster)
     """The stack that people use for what a request asks; None where it names one."""
     if request.stack is not None:
         return None
-    # Batch and length decide no stack: the answer is kept for all of them.
+    # Neither batch nor length decides a stack, nor the number of devices, that a sweep may go through.
     question = question_of(request, workload, cluster)
-    return usual_stack(replace(question, samples=None, longest=None, dataset="", given=frozenset()))
+    scale = question.scale if question.scale == "fleet" else "host"
+    of_all = replace(question, samples=None, longest=None, dataset="", given=frozenset())
+    return usual_stack(replace(of_all, scale=scale, num_devices=1))
 
 
 def stack_of(

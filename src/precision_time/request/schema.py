@@ -77,7 +77,7 @@ MOVED: Mapping[str, str] = {
 LEAST_COVERAGE = 1e-9
 """Closer to 0 or 1 doubles cannot tell the quantiles of intervals apart."""
 RUN_LENGTHS = ("steps", "epochs", "tokens")
-GLOBAL_BATCHES = ("global_batch_size", "global_batch_tokens")
+GLOBAL_BATCHES = ("global_batch_size", "global_batch_tokens", "prompts")
 """Fields of which a request has one at most."""
 STEP_TIME_S, SAMPLES_PER_S = "step_time_s", "samples_per_s"
 ANCHOR_TIMES = (STEP_TIME_S, SAMPLES_PER_S)
@@ -456,14 +456,58 @@ class RequestFields(Fields):
     ] = None
     reference: Annotated[
         str | None,
-        Option(help="Reference model of dpo, grpo and ppo.", complete="model", default="the model itself"),
+        Option(
+            help="Reference model of dpo, grpo and ppo; none where grpo has no KL term.",
+            complete="model",
+            default="the model itself",
+        ),
     ] = None
     teacher: Annotated[str | None, Option(help="Teacher of distill.", complete="model")] = None
     generate_tokens: Annotated[
         Count | None,
-        Option(help="Tokens of an answer in grpo and ppo; --seq-len holds prompt and answer.", default="256"),
+        Option(
+            help="Tokens of the longest answer in grpo and ppo; --seq-len holds prompt and answer.",
+            default="1024, or half of --seq-len",
+        ),
+    ] = None
+    answer_tokens: Annotated[
+        PositiveNumber | None,
+        Option(
+            help="Mean tokens of an answer.",
+            default="half of --generate-tokens, at most 1,000; 0.7 where a model reasons",
+        ),
+    ] = None
+    answer_spread: Annotated[
+        PositiveNumber | None,
+        Option(help="Standard deviation of the tokens of an answer, over their mean.", default="0.6"),
     ] = None
     group_size: Annotated[Count | None, Option(help="Answers per prompt in grpo.", default="8")] = None
+    prompts: Annotated[Count | None, Option(help="Prompts of a step in grpo and ppo.", default="256")] = None
+    updates: Annotated[
+        Count | None, Option(help="Optimizer steps that the answers of a step are cut into.", default="1")
+    ] = None
+    engine: Annotated[
+        Literal["vllm", "sglang", "hf"] | None,
+        WORD,
+        Option(help="What generates answers.", default="vllm on NVIDIA and AMD devices, else hf"),
+    ] = None
+    generate_gpus: Annotated[
+        Count | None,
+        Option(
+            help="Devices among --gpus that only generate.", default="none; half of them with --off-policy"
+        ),
+    ] = None
+    generate_tp: Annotated[
+        Count | None,
+        Option(help="Tensor-parallel degree of the engine.", default="the least over which the weights fit"),
+    ] = None
+    off_policy: Annotated[
+        Count | None,
+        Option(
+            help="Updates by which answers may be older than the policy: generation beside training.",
+            default="0",
+        ),
+    ] = None
     dataset: Annotated[
         str | None,
         Option(

@@ -50,7 +50,8 @@ class StackSuite:
         profile = get_stack_profile(name)
         assert len(profile.summary.split()) >= _LEAST_WORDS and profile.summary.endswith(".")
         assert profile.framework_year > _FIRST_YEAR
-        assert not profile.kind or not get_stack_profile(profile.kind).kind
+        kind = get_stack_profile(profile.kind) if profile.kind else None
+        assert kind is None or (not kind.kind and kind.summary != profile.summary), "It has no summary."
         assert profile.framework in constants("stacks")["framework"], "A request cannot name its framework."
         assert profile.compiler in COMPILERS and profile.compiler in constants("kernels")["compilers"]
         assert framework_memory(profile.stack()).loss_bytes > 0.0

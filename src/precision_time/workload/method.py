@@ -19,17 +19,36 @@ METHODS = ("sft", "dpo", "reward", "distill", "grpo", "ppo")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Generation:
-    """Answers that the policy writes before the update."""
+    """Answers that the policy writes before the update, and what writes them."""
 
     prompt: OpGraph
     """Forward pass over the prompt."""
-    token: OpGraph
-    """Forward pass of one more token at the mean length so far."""
-    tokens: int
-    """Of an answer."""
+    first_token: OpGraph
+    """Forward pass of one more token right behind the prompt."""
+    last_token: OpGraph
+    """The same behind a prompt and the longest answer."""
+    most_tokens: int
+    """No answer is longer."""
+    mean_tokens: float
+    spread: float
+    """Standard deviation over mean of the lengths, before the longest are cut at `most_tokens`."""
+    lengths_said: bool
+    """Whether the mean is said; else it is an assumption."""
     answers_per_prompt: int
-    cache_elems: float
-    """Keys and values of one answer at its full length."""
+    token_cache_elems: float
+    """Keys and values of one token over all layers."""
+    cache_heads: float
+    """Tensor-parallel ranks that share keys and values at most; further ones hold copies."""
+    engine: str = ""
+    """What writes: a name of cost/data/engines.toml; empty: the usual one of the device."""
+    devices: int = 0
+    """Devices that only generate, beside those that train; 0: the same ones do both."""
+    tp: int = 0
+    """Tensor-parallel degree of the engine; 0: the least over which the weights fit."""
+    updates: int = 1
+    """Optimizer steps that a generated batch is cut into."""
+    staleness: int = 0
+    """Updates by which answers may be older than the policy: above 0, writing and training overlap."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,14 +122,14 @@ def one_token(graph: OpGraph, context: int) -> OpGraph:
     """The forward pass of one token behind `context` others, whose keys and values are in a cache."""
     length = float(graph.seq_len or 1)
     nodes = []
-    for node in graph.nodes:
+    for index, node in enumerate(graph.nodes):
         if not node.scales_with_batch:
             nodes.append(node)
             continue
         one = replace(node, in_elems=node.in_elems / length, out_elems=node.out_elems / length)
         if node.op_class is OpClass.ATTENTION:
             keys = min(node.n, float(context)) if node.n < length else float(context)
-            read = node.count * node.k + _cached(node) * keys
+            read = node.count * node.k + _cached(graph, index) * keys
             one = replace(one, m=1.0, n=keys, causal=False, in_elems=read)
         elif node.batch_in_count:
             one = replace(one, count=node.count / length)
@@ -120,15 +139,61 @@ def one_token(graph: OpGraph, context: int) -> OpGraph:
     return replace(graph, nodes=tuple(nodes), seq_len=1)
 
 
-def cached_elems(graph: OpGraph, length: int) -> float:
-    """Elements of the keys and values of `length` tokens over all layers; windowed ones keep a window."""
-    return sum(
-        _cached(node) * min(node.n if node.n < node.m else length, length) * node.repeat
-        for node in graph.nodes
-        if node.op_class is OpClass.ATTENTION
-    )
+@derived
+def with_asked_experts(graph: OpGraph) -> tuple[OpGraph, float]:
+    """The pass of one token that reads the weights of its own experts alone, and their share of all.
+
+    The graph itself and 1 where it has no experts, or a token asks for all of them.
+    """
+    share, nodes = 1.0, []
+    for node in graph.nodes:
+        routed = node.weight_elems > 0.0 and node.count > 1.0 and not node.batch_in_count and node.m < 1.0
+        nodes.append(replace(node, weight_elems=node.weight_elems * node.m) if routed else node)
+        share = min(share, node.m) if routed else share
+    return (graph if share >= 1.0 else replace(graph, nodes=tuple(nodes))), share
 
 
-def _cached(node: Node) -> float:
+def token_cache(graph: OpGraph) -> tuple[float, float]:
+    """Elements of the keys and values of one token over all layers, and the heads that they fall into.
+
+    Layers with a window count with the share of the sequence that the window covers.
+    """
+    elems = heads = 0.0
+    for index, node in enumerate(graph.nodes):
+        if node.op_class is OpClass.ATTENTION:
+            own = _cached(graph, index)
+            elems += own * min(node.n / node.m, 1.0) * node.repeat
+            whole = own if _latent(graph, index) is None else 2.0 * node.k
+            heads = max(heads, whole / (2.0 * node.k))
+    return elems, max(heads, 1.0)
+
+
+def _cached(graph: OpGraph, index: int) -> float:
     """Elements of keys and values per token of one attention."""
+    latent = _latent(graph, index)
+    if latent is not None:
+        return latent
+    node = graph.nodes[index]
     return max(node.in_elems / node.m - node.count * node.k, 0.0)
+
+
+def _latent(graph: OpGraph, index: int) -> float | None:
+    """Elements per token of the latent vector that keys and values are made of, which is all that is cached.
+
+    Reference: DeepSeek-V2, arXiv 2405.04434, section 2.1.
+    """
+    wide = _product_before(graph, graph.nodes[index].inputs[-1:])
+    if wide is None or wide.k >= wide.n:
+        return None
+    narrow = _product_before(graph, wide.inputs)
+    return narrow.n if narrow is not None and wide.k <= narrow.n < narrow.k else None
+
+
+def _product_before(graph: OpGraph, inputs: tuple[int, ...]) -> Node | None:
+    """The nearest product with weights among what leads to `inputs`, along first inputs."""
+    while inputs and inputs[0] >= 0:
+        node = graph.nodes[inputs[0]]
+        if node.op_class is OpClass.GEMM:
+            return node
+        inputs = node.inputs
+    return None

@@ -50,6 +50,12 @@ class Workload:
         return None if generation is None else generation.answers_per_prompt
 
     @property
+    def generating_devices(self) -> int:
+        """Devices that generate answers and do not train."""
+        generation = None if self.method is None else self.method.generation
+        return 0 if generation is None else generation.devices
+
+    @property
     def rows_per_sample(self) -> int:
         """Sequences that one sample of the batch is: two where answers are compared."""
         return self.method.rows_per_sample if self.method is not None else 1

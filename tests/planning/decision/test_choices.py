@@ -25,9 +25,10 @@ KEYS = {"cheapest": "usd", "fastest": "time_s", "greenest": "carbon_g"}
 
 
 @pytest.fixture(scope="module")
-def exhaustive(offered):
+def exhaustive(offered, on_demand):
     """Every candidate on demand, one by one: an answer, a run, a bill."""
     rows = []
+    longer = outcomes.longer_when_chosen(len(on_demand().rows))
     for offer in offered:
         largest = max(
             each.devices_per_instance
@@ -65,7 +66,7 @@ def exhaustive(offered):
                 "time_s": time_s,
                 "usd": hosts * offer.usd_per_hour * time_s / 3600.0,
                 "carbon_g": math.nan if energy.carbon_g is None else float(energy.carbon_g),
-                "chance": lambda within, work=work: float(work.probability_within(within)),
+                "chance": lambda within, work=work: float(work.probability_within(within / longer)),
             })  # fmt: skip
     return lambda: rows
 
@@ -148,6 +149,12 @@ def test_offers_that_are_left_out_of_many_are_never_chosen(found, monkeypatch):
     assert len(fewer) < len(found.judged.outcomes)
     again = choices_of(judged(space, rows, fewer, limits))
     assert [each.candidate for each in again] == [each.candidate for each in found.choices]
+
+
+def test_the_best_of_many_is_less_certain_than_of_few() -> None:
+    longer = [outcomes.longer_when_chosen(options) for options in (1, 2, 9, 10, 500)]
+    assert longer[0] == 1.0
+    assert longer == sorted(longer) and longer[-1] > longer[1] > 1.0
 
 
 def test_terms_add_up_and_probabilities_grow_with_the_deadline(found):

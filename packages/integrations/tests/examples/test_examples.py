@@ -30,6 +30,9 @@ WAIT = {
     "accelerate_tracker": pytest.mark.nightly(
         covered_by="packages/integrations/tests/online/test_accelerate.py::test_loop_is_predicted_told_logged_and_measured"
     ),
+    "batch_size_finder": pytest.mark.nightly(
+        covered_by="packages/integrations/tests/test_batch_size.py::test_accelerate_begins_at_the_prediction"
+    ),
     "deepspeed_engine": pytest.mark.nightly(
         covered_by="packages/integrations/tests/online/test_deepspeed.py::test_the_first_batch_is_described_and_the_run_offered"
     ),
@@ -44,6 +47,12 @@ WAIT = {
     ),
     "lightning_callback": pytest.mark.nightly(
         covered_by="packages/integrations/tests/online/test_lightning.py::test_fit_is_predicted_told_logged_and_measured"
+    ),
+    "optuna_study": pytest.mark.nightly(
+        covered_by="packages/integrations/tests/test_optuna.py::test_the_study_ends_at_its_deadline"
+    ),
+    "profiler_trace": pytest.mark.nightly(
+        covered_by="packages/integrations/tests/test_import_traces.py::test_trace_recorded_here_has_the_times_of_its_loop"
     ),
     "ray_train": pytest.mark.nightly(
         covered_by="packages/integrations/tests/online/test_ray_train.py::test_reports_are_counted_where_workers_say_nothing"

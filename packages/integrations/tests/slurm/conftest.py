@@ -20,7 +20,6 @@ import pytest
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "squeue", "sinfo")
 _START_S = 20.0
-_LUA = "job_submit.lua"
 
 
 def can_start() -> bool:
@@ -70,10 +69,6 @@ class Cluster:
             time.sleep(0.1)
         return job
 
-    def with_lua(self, text: str) -> None:
-        """Let a job_submit.lua see jobs from now on."""
-        (self.folder / _LUA).write_text(text, encoding="utf-8")
-
 
 def _ports(number: int) -> list[int]:
     sockets = [socket.socket() for _ in range(number)]
@@ -111,7 +106,6 @@ SchedulerParameters=sched_interval=1,batch_sched_delay=0,sched_min_interval=0
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 GresTypes=gpu
-JobSubmitPlugins=lua
 JobCompType=jobcomp/filetxt
 JobCompLoc={folder}/jobcomp.log
 JobAcctGatherType=jobacct_gather/none
@@ -123,11 +117,6 @@ NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=16 RealM
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=16 RealMemory=1000 Gres=gpu:a100:8
 PartitionName=gpu Nodes=n1,n2 Default=YES MaxTime=UNLIMITED DefaultTime=1-00:00:00 State=UP
 PartitionName=short Nodes=n1,n2 MaxTime=00:30:00 State=UP
-"""
-_NO_LUA = """\
-function slurm_job_submit(job_desc, part_list, submit_uid) return slurm.SUCCESS end
-function slurm_job_modify(job_desc, job_rec, part_list, modify_uid) return slurm.SUCCESS end
-return slurm.SUCCESS
 """
 
 
@@ -151,7 +140,6 @@ def cluster(*, conf: str = "") -> Iterator[Cluster]:
         (folder / "gres.conf").write_text(f"NodeName=n[1-2] Name=gpu Type=a100 File={folder}/gpu[0-7]\n")
         for number in range(8):
             (folder / f"gpu{number}").touch()
-        found.with_lua(_NO_LUA)
         (folder / "state").mkdir()
         for name in ("n1", "n2"):
             (folder / f"spool-{name}").mkdir()

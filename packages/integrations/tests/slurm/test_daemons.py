@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
-import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from precision_time.cli.main import main
-from precision_time_integrations.slurm.lua import job_submit_lua
 
 pytestmark = pytest.mark.slow
 _EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "slurm"
@@ -107,51 +103,3 @@ def test_limits_are_filled_bounded_kept_and_replaced(
     _, said = submit("sbatch", "--partition=none", "long.sh", code=1)
     assert "invalid partition" in said
     slurm.run("scancel", "--user=root")
-
-
-def test_the_plugin_asks_a_service(
-    slurm: Any,
-    submit: Callable[..., tuple[str, str]],
-    served: Callable[..., AbstractContextManager[str]],
-    tmp_path: Path,
-) -> None:
-    del submit
-    with served(tmp_path) as address:
-        url = address if address.startswith("http") else f"http://{address}"
-        slurm.with_lua(job_submit_lua(url, timeout_s=10))
-        first = slurm.job(_sbatch(slurm, "--hold", "long.sh", "with 'quotes\" and \\", "ü")[0])
-        assert 60 < limit_of(first) < 1440
-        comment = slurm.run("squeue", "--json")
-        assert "precision-time p10=" in comment
-        assert limit_of(slurm.job(_sbatch(slurm, "--hold", "-p", "short", "long.sh")[0])) == 30
-        assert limit_of(slurm.job(_sbatch(slurm, "--hold", "--time=7", "long.sh")[0])) == 7
-        assert (
-            slurm.job(_sbatch(slurm, "--hold", "--time=UNLIMITED", "long.sh")[0])["TimeLimit"] == "UNLIMITED"
-        )
-        number, said = _sbatch(slurm, "--hold", "--wrap", "hostname")
-        assert limit_of(slurm.job(number)) == 1440
-        assert "no time limit is predicted. The script does not say which model" in said
-    # The service is gone: the job stays as it is, with one warning, and is not held up twice.
-    for _ in range(2):
-        started_s = time.monotonic()
-        number, said = _sbatch(slurm, "--hold", "long.sh")
-        assert limit_of(slurm.job(number)) == 1440
-        assert said.count("precision-time:") == 1
-        assert "the service is away" in said
-        assert time.monotonic() - started_s < 5.0
-    slurm.run("scancel", "--user=root")
-
-
-def _sbatch(slurm: Any, *words: str) -> tuple[str, str]:
-    """Number of the job and stderr of the real `sbatch`."""
-    import subprocess
-
-    done = subprocess.run(
-        ["sbatch", "--parsable", *words],
-        text=True,
-        capture_output=True,
-        check=True,
-        env=os.environ,
-        timeout=30,
-    )
-    return done.stdout.strip(), done.stderr

@@ -17,6 +17,7 @@ from precision_time.io import packaged_toml
 from precision_time.planning.decision.api import plan
 from precision_time.planning.decision.candidate import Candidate
 from precision_time.planning.decision.limits import Limits
+from precision_time.planning.decision.outcomes import longer_when_chosen
 from precision_time.planning.decision.result import Plan
 from precision_time.planning.money.offer import Market
 from precision_time.planning.run.duration import Work, total_s
@@ -63,13 +64,16 @@ class Compared:
     loop_s: float
 
 
-def timed_alone(candidate: Candidate, limits: Limits, ask: Callable[[Request], Prediction]) -> Alone:
+def timed_alone(
+    candidate: Candidate, limits: Limits, ask: Callable[[Request], Prediction], *, options: int
+) -> Alone:
     """One candidate from its request alone, by the functions that take one run.
 
     Args:
         candidate: Whose request, hosts and price are read.
         limits: That it may break.
         ask: Answers a request.
+        options: Alternatives that it is one of.
     """
     request = Request.of(candidate.request)
     answer = ask(request)
@@ -93,7 +97,8 @@ def timed_alone(candidate: Candidate, limits: Limits, ask: Callable[[Request], P
     usd = math.inf if candidate.usd_per_hour is None else candidate.usd_per_hour * time_s / _SECONDS_PER_HOUR
     feasible = limits.budget_usd is None or usd <= limits.budget_usd
     if limits.deadline_s is not None:
-        feasible = feasible and float(work.probability_within(limits.deadline_s)) >= limits.confidence
+        within_s = limits.deadline_s / longer_when_chosen(options)
+        feasible = feasible and float(work.probability_within(within_s)) >= limits.confidence
     return Alone(time_s=time_s, usd=usd, feasible=feasible)
 
 
@@ -119,7 +124,8 @@ def compared(title: str, options: Mapping[str, Any]) -> Compared:
             answers[key] = predict(request)
         return answers[key]
 
-    alone = [timed_alone(found.judged.candidate(number), found.limits, ask) for number in numbers]
+    judged, rows = found.judged, len(found.judged.rows)
+    alone = [timed_alone(judged.candidate(number), found.limits, ask, options=rows) for number in numbers]
     loop_s = time.process_time() - started
     return Compared(
         title=title,

@@ -26,6 +26,7 @@ from ...precision.policy import DType, PrecisionPolicy
 from ...records import dataclass
 from ...workload.packing import PACKED_BYTES
 from ..constants import constants
+from ..engines import engine_of
 from ..job import Jobs
 from ..optimizer import state_bytes, states_per_param
 from ..stacks import Stack
@@ -220,12 +221,13 @@ def with_method_memory(found: dict[str, Number], group: Jobs) -> dict[str, Numbe
     generation = method.generation
     if generation is None:
         return found
-    rows = group.micro_batch_size * group.num_microbatches
-    cache = rows * generation.cache_elems * policy.activation.num_bytes / layout.tp
-    whole = group.workload.graph.params * policy.activation.num_bytes / layout.tp
-    gathered = whole * (1.0 - 1.0 / layout.shard_ranks) if layout.zero_stage == _FULLY_SHARDED else 0.0
-    free = sum((found[name] for name in ("activations", "logits", "temporary", "fragmentation")), 0.0)
-    return {**found, "generation": np.maximum(cache + gathered - free, 0.0)}
+    # One answer at least has room beside the engine's weights; more are written at once where there is more
+    # (`cost.generation`). An engine on the same devices sleeps while they train, and they hold no more than
+    # the parameters while it writes.
+    engine = engine_of(generation, group)
+    kept = () if engine.apart else ("parameters", "expert_parameters", "framework")
+    free = sum((value for name, value in found.items() if name not in kept), 0.0)
+    return {**found, "generation": np.maximum(engine.needed_bytes - free, 0.0)}
 
 
 def memory_of_stages(group: Jobs) -> tuple[StageMemory, ...]:

@@ -25,7 +25,7 @@ from ..run.api import settings_of
 from ..run.duration import TERMS, Work, total_s
 from ..run.schema import RunOptions
 from ..run.settings import RunSettings, checkpoint_bytes
-from .space import UNPRICED, Space, Spot
+from .space import UNPRICED, Space, Spot, defaults
 
 _SECONDS_PER_HOUR = 3600.0
 _STEP_TERMS = tuple(term.name for term in (*step_terms.TERMS, *step_terms.METHOD_TERMS))
@@ -231,13 +231,24 @@ def _runs(rows: Rows, space: Space, used: Ints, market: Market, asked: Condition
     terms = work.expected_s()
     time_s = np.asarray(total_s(terms))
     held = instances * _of_spots(rows, space, used, "devices")
-    late = asked.deadline_s
+    late, longer = asked.deadline_s, longer_when_chosen(len(rows))
+
+    def chance(within_s: Any) -> Floats:
+        return work.probability_within(within_s / longer)
+
     return {f"terms.{name}": seconds for name, seconds in terms.items()} | {
         "time_s": time_s,
-        "sure_s": _quantile(work.probability_within, time_s, asked.confidence),
-        "probability": np.full(len(used), np.nan) if late is None else work.probability_within(late),
+        "sure_s": _quantile(chance, time_s, asked.confidence),
+        "probability": np.full(len(used), np.nan) if late is None else chance(late),
         "energy_j": _energy(rows, space, used, held, terms, time_s),
     }
+
+
+def longer_when_chosen(options: int) -> float:
+    """How many times as long a run takes for being the best of so many options, where chances are given."""
+    table = defaults()["chosen"]
+    steps = zip(table["options"], table["longer"], strict=True)
+    return max((float(longer) for least, longer in steps if options >= least), default=1.0)
 
 
 def _expanded(rows: Rows, space: Space) -> tuple[Ints, Ints, Ints]:

@@ -182,7 +182,7 @@ def _plain_job(request: Request) -> tuple[Job, int]:
         workload=workload,
         cluster=cluster,
         precision=precision,
-        layout=Layout(dp=cluster.num_devices),
+        layout=Layout(dp=cluster.num_devices - workload.generating_devices),
         stack=stack,
         stragglers=request.stragglers,
         diagnostics=(*first.items, *found.items),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from enum import StrEnum
 
 import numpy as np
@@ -79,9 +80,19 @@ class Offer:
         """The node type of this instance, which knows its network; None where none is listed."""
         return node_of_instance(self.instance_type, self.device, self.devices_per_instance)
 
-    def instances(self, devices: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Whole instances that hold so many devices."""
-        return whole_instances(devices, self.devices_per_instance)
+    def rented(self, market: Market, devices: int) -> tuple[int, int, float]:
+        """Whole instances for so many devices, the devices of them that idle, and USD per hour of them all.
+
+        Raises:
+            CatalogError: As `stated_price`.
+        """
+        count = int(whole_instances(devices, self.devices_per_instance))
+        return count, count * self.devices_per_instance - devices, count * self.stated_price(market)
+
+    def age_months(self, today: datetime.date) -> int:
+        """Whole months since the date of its list, of which a month or a year alone may be known."""
+        year, month, day = (int(part) for part in (*self.date.split("-"), "1", "1")[:3])
+        return (today.year - year) * 12 + today.month - month - (today.day < day)
 
 
 def whole_instances(devices: npt.ArrayLike, devices_per_instance: npt.ArrayLike) -> npt.NDArray[np.int64]:

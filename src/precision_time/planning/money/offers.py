@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ...cache import data
 from ...errors import CatalogError, UnknownNameError
 from ...hardware.device_table import canonical_device
 from .accelerators import words
-from .offer import Offer
+from .offer import Market, Offer
 from .reading import read_table
 
 
@@ -82,6 +83,34 @@ def with_reserved(found: Iterable[Offer], discount: float) -> tuple[Offer, ...]:
         else replace(offer, reserved_usd_per_hour=offer.usd_per_hour * (1.0 - discount))
         for offer in found
     )
+
+
+def ranked(
+    found: Iterable[Offer], market: Market, *, devices: int | None = None, best_of: Sequence[str] = ()
+) -> tuple[Offer, ...]:
+    """Offers with a price in the market, cheapest first; prices without the host come last.
+
+    Args:
+        found: Offers.
+        market: How they are paid.
+        devices: By all whole instances for so many devices; None: by one device.
+        best_of: Fields of an offer; of those that agree in them the first alone.
+    """
+
+    def key(offer: Offer) -> tuple[Any, ...]:
+        if devices is None:
+            usd, count = offer.usd_per_device_hour(market), offer.devices_per_instance
+        else:
+            count, _, usd = offer.rented(market, devices)
+        return not offer.host_included, usd, count, offer.cloud, offer.region
+
+    priced = sorted((offer for offer in found if offer.price(market) is not None), key=key)
+    if not best_of:
+        return tuple(priced)
+    first: dict[tuple[Any, ...], Offer] = {}
+    for offer in priced:
+        first.setdefault(tuple(getattr(offer, name) for name in best_of), offer)
+    return tuple(first.values())
 
 
 @data

@@ -21,6 +21,8 @@ COMMANDS = (
     _command(
         "estimate", "estimate", "estimate", "Estimate the jobs of a SkyPilot, Slurm or Kubernetes file."
     ),
+    _command("mfu", "mfu", "mfu", "Say how much of the peak a measured step uses."),
+    _command("mcp", "mcp", "mcp", "Serve the tools that agents ask by."),
     _command(
         "slurm submit", "sbatch", "sbatch", "Submit a Slurm job with a predicted time limit.", hands_on=True
     ),
@@ -29,14 +31,6 @@ COMMANDS = (
         "slurm",
         "history",
         "Compare ended jobs with what was predicted of them.",
-        examples="HISTORY_EXAMPLES",
-    ),
-    _command(
-        "slurm hook",
-        "slurm",
-        "job_submit_lua",
-        "Write job_submit.lua for slurmctld.",
-        examples="LUA_EXAMPLES",
     ),
     _command(
         "kubernetes annotate",

@@ -1,4 +1,4 @@
-"""`precision-time slurm`: ended jobs against their predictions, and the plugin of slurmctld."""
+"""`precision-time slurm`: ended jobs against their predictions."""
 
 from __future__ import annotations
 
@@ -8,22 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from precision_time.cli.options import JsonOption, output_file
+from precision_time.cli.options import JsonOption
 from precision_time.cli.output import message, progress, write_json, write_rows
 from precision_time.units import format_duration
 
 if TYPE_CHECKING:
     from ..slurm.history import History, LiveJob
 
-HISTORY_EXAMPLES = """\b
+EXAMPLES = """\b
 Examples:
   precision-time slurm history
   precision-time slurm history --since 2026-11-01 --quantile 0.9 --json
-"""
-LUA_EXAMPLES = """\b
-Examples:
-  precision-time slurm hook --out /etc/slurm/job_submit.lua
-  precision-time slurm hook http://predictions.example:8400 --quantile 0.9 > job_submit.lua
 """
 _MOST_ROWS = 30
 
@@ -45,9 +40,6 @@ def history(
             show_default=False,
         ),
     ] = None,
-    everyone: Annotated[
-        bool, typer.Option("--all-users", help="Jobs of all users, with the predictions of job_submit.lua.")
-    ] = False,
     json_output: JsonOption = False,
 ) -> None:
     """Compare ended jobs with what was predicted of them.
@@ -66,9 +58,9 @@ def history(
     if broken:
         message(f"Warning: {broken} lines of the record cannot be read.")
     with progress("Reading the history"):
-        jobs, source = ended_jobs(since, everyone=everyone)
+        jobs, source = ended_jobs(since)
         found = history_of(jobs, kept, quantile=quantile, source=source)
-        live = live_jobs(waiting_jobs(everyone=everyone), kept, now_s=time.time())
+        live = live_jobs(waiting_jobs(), kept, now_s=time.time())
     if json_output:
         from dataclasses import asdict
 
@@ -135,51 +127,3 @@ def _suggestion(found: History) -> str:
             f"{found.quantile:.0%} end in time."
         )
     return "No limit would have let so many end in time: too many jobs ran out of theirs."
-
-
-def job_submit_lua(
-    url: Annotated[str, typer.Argument(help="Of the service.")] = "http://127.0.0.1:8400",
-    *,
-    quantile: Annotated[
-        float, typer.Option("--quantile", help="Probability that a job ends within its limit.")
-    ] = 0.95,
-    margin: Annotated[float, typer.Option("--margin", help="Share added.")] = 0.1,
-    timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", help="Longest that slurmctld waits.")
-    ] = 2.0,
-    pause: Annotated[
-        int,
-        typer.Option("--pause", metavar="SECONDS", help="After a failure the service is not asked so long."),
-    ] = 60,
-    token_file: Annotated[
-        str,
-        typer.Option(
-            "--token-file",
-            metavar="FILE",
-            help="With one line `Authorization: Bearer TOKEN`; read by slurmctld.",
-        ),
-    ] = "",
-    out: Annotated[
-        Path | None, output_file("--out", "-o", text="Write it to this file instead of to stdout.")
-    ] = None,
-    json_output: JsonOption = False,
-) -> None:
-    """Write job_submit.lua, which asks a service for time limits.
-
-    It goes beside slurm.conf, with JobSubmitPlugins=lua there. It needs curl on the host of slurmctld. Where
-    the service is away or slow, the job stays as it is, with one warning to its user.
-    """
-    from precision_time.io import write_atomically
-
-    from ..slurm.lua import job_submit_lua as text_of
-
-    text = text_of(
-        url, quantile=quantile, margin=margin, timeout_s=timeout, pause_s=pause, token_file=token_file
-    )
-    if out is not None:
-        write_atomically(out, text)
-        message(f"Wrote {out}")
-    if json_output:
-        write_json({"url": url, "text": text})
-    elif out is None:
-        typer.echo(text, nl=False)

@@ -12,7 +12,7 @@ from precision_time.plugins import loaded
 from .contract import HEAD_BYTES, Importer
 
 MODULES: tuple[str, ...] = (
-    "ray_results", "mlflow", "wandb", "deepspeed", "tensorboard", "kineto", "nsight", "hf_state", "tables",
+    "mlflow", "wandb", "deepspeed", "tensorboard", "kineto", "hf_state", "tables",
     "text_logs",
 )  # fmt: skip
 """Modules of this package with a tuple `IMPORTERS`; where several match, the first does."""

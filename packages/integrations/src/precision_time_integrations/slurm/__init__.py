@@ -1,1 +1,1 @@
-"""Slurm: time limits from predictions, for `sbatch` and `job_submit.lua`; ended jobs against predictions."""
+"""Slurm: time limits from predictions, for `sbatch`; ended jobs against predictions."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,14 +10,12 @@ from typing import Any
 import numpy as np
 
 from .jobs import SlurmJob
-from .service import COMMENT
-from .submissions import SHARES, Submission
+from .submissions import Submission
 
 FEWEST = 20
 """Jobs below which nothing is suggested: 19 of 20 in time need twenty to be seen."""
 _SAME_JOB_S = 3600.0
 """Job numbers begin again: a job of the record was submitted within this time of Slurm's."""
-_PREDICTED = re.compile(r"p(\d+)=(\d+)")
 _RAN_OUT = "TIMEOUT"
 _SHORTEST_S = 1.0
 
@@ -37,8 +34,6 @@ class EndedJob:
     """Median."""
     share: float
     """Predicted probability of a run that is no longer."""
-    source: str
-    """Where the prediction was kept: record or comment."""
 
     @property
     def ratio(self) -> float:
@@ -90,33 +85,13 @@ class LiveJob:
     limit_left_s: float | None
 
 
-def _prediction_of(
-    job: SlurmJob, record: dict[int, list[Submission]]
-) -> tuple[tuple[float, ...], str] | None:
-    """Quantiles of a job's run at `SHARES`, and where they were kept; None where nothing was predicted."""
+def _prediction_of(job: SlurmJob, record: dict[int, list[Submission]]) -> tuple[float, ...] | None:
+    """Quantiles of a job's run at `SHARES`; None where nothing was predicted."""
     for each in record.get(job.array_id or job.job_id, ()):
         same = not each.cluster or not job.cluster or each.cluster == job.cluster
         if same and job.submitted_s is not None and abs(job.submitted_s - each.submitted_s) < _SAME_JOB_S:
-            return each.quantiles_s, "record"
-    if job.comment.startswith(COMMENT) and (found := dict(_PREDICTED.findall(job.comment))):
-        known = sorted((int(name) / 100, float(seconds)) for name, seconds in found.items())
-        if len(known) >= 2 and known[0][1] > 0.0:
-            return _through(known), "comment"
+            return each.quantiles_s
     return None
-
-
-def _through(known: Sequence[tuple[float, float]]) -> tuple[float, ...]:
-    """Quantiles at `SHARES` out of a few: straight lines in the logarithm, at the ends as steep as there."""
-    shares = np.array([share for share, _ in known])
-    logs = np.maximum.accumulate(np.log([seconds for _, seconds in known]))
-    found = np.interp(SHARES, shares, logs)
-    for ends, (near, next_) in (
-        (np.array(SHARES) < shares[0], (0, 1)),
-        (np.array(SHARES) > shares[-1], (-1, -2)),
-    ):
-        slope = (logs[near] - logs[next_]) / (shares[near] - shares[next_])
-        found = np.where(ends, logs[near] + slope * (np.array(SHARES) - shares[near]), found)
-    return tuple(float(value) for value in np.exp(found))
 
 
 def _by_number(record: Sequence[Submission]) -> dict[int, list[Submission]]:
@@ -147,7 +122,6 @@ def history_of(
         if elapsed_s is None or job.state not in ("COMPLETED", _RAN_OUT):
             left_out.append(f"{job.job_id} {job.name}: {job.state}")
             continue
-        quantiles_s, kept = predicted
         elapsed_s = max(elapsed_s, _SHORTEST_S)
         found.append(
             EndedJob(
@@ -156,10 +130,9 @@ def history_of(
                 state=job.state,
                 elapsed_s=elapsed_s,
                 limit_s=job.limit_s,
-                predicted_s=quantiles_s[len(quantiles_s) // 2],
+                predicted_s=predicted[len(predicted) // 2],
                 # A job that ran out of time would have taken longer: nobody knows how much.
-                share=1.0 if job.state == _RAN_OUT else _share(quantiles_s, elapsed_s),
-                source=kept,
+                share=1.0 if job.state == _RAN_OUT else _share(predicted, elapsed_s),
             )
         )
     return _summary(found, left_out, quantile, source, {job.job_id: job for job in jobs}, numbered)
@@ -209,7 +182,7 @@ def _summary(
 def _quantile_s(job: SlurmJob, numbered: dict[int, list[Submission]], quantile: float) -> float:
     predicted = _prediction_of(job, numbered)
     assert predicted is not None
-    return float(np.interp(quantile, np.linspace(0.0, 1.0, len(predicted[0])), predicted[0]))
+    return float(np.interp(quantile, np.linspace(0.0, 1.0, len(predicted)), predicted))
 
 
 def live_jobs(jobs: Sequence[SlurmJob], record: Sequence[Submission], *, now_s: float) -> list[LiveJob]:
@@ -227,9 +200,9 @@ def live_jobs(jobs: Sequence[SlurmJob], record: Sequence[Submission], *, now_s: 
             continue
         running = job.state == "RUNNING" and job.started_s is not None
         elapsed_s = max(now_s - (job.started_s or now_s), 0.0) if running else 0.0
-        shares = np.linspace(0.0, 1.0, len(predicted[0]))
-        gone = _share(predicted[0], elapsed_s)
-        median_s = float(np.interp(0.5 + 0.5 * gone, shares, predicted[0]))
+        shares = np.linspace(0.0, 1.0, len(predicted))
+        gone = _share(predicted, elapsed_s)
+        median_s = float(np.interp(0.5 + 0.5 * gone, shares, predicted))
         found.append(
             LiveJob(
                 job_id=job.job_id,

@@ -15,7 +15,7 @@ _ASK_S = 120.0
 _MOST_CHARACTERS = 400_000_000
 _COLUMNS = (
     "JobIDRaw", "JobID", "JobName", "State", "Submit", "Start", "End", "ElapsedRaw", "TimelimitRaw",
-    "Partition", "AdminComment", "Cluster",
+    "Partition", "Cluster",
 )  # fmt: skip
 
 
@@ -35,8 +35,6 @@ class SlurmJob:
     started_s: float | None
     ended_s: float | None
     limit_s: float | None
-    comment: str
-    """Of the administrator, where the plugin leaves its prediction."""
 
     @property
     def elapsed_s(self) -> float | None:
@@ -46,28 +44,25 @@ class SlurmJob:
         return self.ended_s - self.started_s
 
 
-def ended_jobs(since: str = "now-30days", *, everyone: bool = False) -> tuple[list[SlurmJob], str]:
+def ended_jobs(since: str = "now-30days") -> tuple[list[SlurmJob], str]:
     """Jobs of this user, ended ones among them, and what said so.
 
     Args:
         since: As `--starttime` of `sacct` has it.
-        everyone: Jobs of all users instead.
 
     Raises:
         ConfigError: If there is no Slurm here, or it answers nothing that can be read.
     """
     said = []
-    whose = ["--allusers"] if everyone else []
-    mine = [] if everyone else ["--me"]
     for words, read, name in (
-        (["sacct", "--json", f"--starttime={since}", *whose], jobs_of_json, "sacct --json"),
+        (["sacct", "--json", f"--starttime={since}"], jobs_of_json, "sacct --json"),
         (
             ["sacct", "--allocations", "--noheader", "--parsable2", f"--starttime={since}",
-             f"--format={','.join(_COLUMNS)}", *whose],
+             f"--format={','.join(_COLUMNS)}"],
             jobs_of_rows,
             "sacct --parsable2",
         ),
-        (["squeue", "--json", "--states=all", *mine], jobs_of_json, "squeue (what slurmctld remembers)"),
+        (["squeue", "--json", "--states=all", "--me"], jobs_of_json, "squeue (what slurmctld remembers)"),
     ):  # fmt: skip
         text, problem = _output(words)
         if text is not None:
@@ -82,16 +77,13 @@ def ended_jobs(since: str = "now-30days", *, everyone: bool = False) -> tuple[li
     )
 
 
-def waiting_jobs(*, everyone: bool = False) -> list[SlurmJob]:
+def waiting_jobs() -> list[SlurmJob]:
     """Jobs of this user that wait or run.
-
-    Args:
-        everyone: Those of all users instead.
 
     Raises:
         ConfigError: If `squeue` does not answer.
     """
-    text, problem = _output(["squeue", "--json", *([] if everyone else ["--me"])])
+    text, problem = _output(["squeue", "--json", "--me"])
     if text is None:
         raise ConfigError(f"squeue does not answer: {problem}. To fix: run this where squeue answers.")
     return [job for job in jobs_of_json(text) if job.state in ("PENDING", "RUNNING")]
@@ -131,14 +123,12 @@ def jobs_of_json(text: str) -> list[SlurmJob]:
 
 def _of_json(job: Mapping[str, Any]) -> SlurmJob:
     times = _inner(job, "time")
-    comments = job.get("comment")
     state = job.get("job_state", (job.get("state") or {}))
     if isinstance(state, dict):
         state = state.get("current", "")
     association = _inner(job, "association")
     array = _inner(job, "array")
     limit = _number(times.get("limit", job.get("time_limit")))
-    comment = comments.get("administrator") if isinstance(comments, dict) else job.get("admin_comment")
     return SlurmJob(
         job_id=int(job["job_id"]),
         array_id=_whole(array.get("job_id", job.get("array_job_id"))),
@@ -150,7 +140,6 @@ def _of_json(job: Mapping[str, Any]) -> SlurmJob:
         started_s=_number(times.get("start", job.get("start_time"))),
         ended_s=_number(times.get("end", job.get("end_time"))),
         limit_s=None if limit is None else limit * 60.0,
-        comment=str(comment or ""),
     )
 
 
@@ -186,7 +175,7 @@ def jobs_of_rows(text: str) -> list[SlurmJob]:
             raise ConfigError(
                 f"A row of sacct has {len(cells)} columns, not {len(_COLUMNS)}: "
                 f"{printable(row, longest=100)}. "
-                "To fix: names and comments of jobs without |."
+                "To fix: names of jobs without |."
             )
         named = dict(zip(_COLUMNS, cells, strict=True))
         if not named["JobIDRaw"].isdigit():
@@ -204,7 +193,6 @@ def jobs_of_rows(text: str) -> list[SlurmJob]:
                 started_s=_time(named["Start"]),
                 ended_s=_time(named["End"]),
                 limit_s=int(limit) * 60.0 if limit.isdigit() else None,
-                comment=named["AdminComment"],
             )
         )
     return found

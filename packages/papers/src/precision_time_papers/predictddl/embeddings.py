@@ -33,6 +33,8 @@ PROBE = (
     "gpt2",
 )
 """Networks on whose embeddings two GHNs are compared."""
+_ROUNDING = 1e-9
+"""What the same embeddings are apart when another processor computed one of them, and more."""
 
 
 def job_embeddings(
@@ -132,8 +134,6 @@ def probe_distance(first: Floats, second: Floats) -> float:
     Returns:
         0 for embeddings that are equal but for a rotation and a scale, to 1.
     """
-    if np.array_equal(first, second):
-        return 0.0
     one, other = ((x @ x.T) for x in (first - first.mean(axis=0), second - second.mean(axis=0)))
-    lengths = np.linalg.norm(one) * np.linalg.norm(other)
-    return float(max(1.0 - (one * other).sum() / max(lengths, 1e-12), 0.0))
+    apart = float(1.0 - (one * other).sum() / max(np.linalg.norm(one) * np.linalg.norm(other), 1e-12))
+    return apart if apart > _ROUNDING else 0.0
