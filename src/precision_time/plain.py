@@ -6,7 +6,7 @@ import dataclasses
 import types
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .cache import data
 from .errors import ConfigError, shown
@@ -110,6 +110,8 @@ def _of(kind: Any) -> _Read:
         return lambda given: given
     if origin in (types.UnionType, Union):
         return _of_one(parts)
+    if origin is Literal:
+        return _of_choice({each: each for each in parts})
     if origin is tuple:
         return _of_tuple(parts)
     if isinstance(origin, type) and issubclass(origin, Mapping):
@@ -118,7 +120,7 @@ def _of(kind: Any) -> _Read:
         own = getattr(kind, "from_dict", None)
         return _of_fields(kind) if own is None else _of_own(own)
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return _of_choice(kind)
+        return _of_choice({each.value: each for each in kind})
     return _of_value(kind)
 
 
@@ -133,9 +135,7 @@ def _of_value(kind: Any) -> _Read:
     return read
 
 
-def _of_choice(kind: type[Enum]) -> _Read:
-    choices = {each.value: each for each in kind}
-
+def _of_choice(choices: Mapping[Any, Any]) -> _Read:
     def read(given: Any) -> Any:
         if not isinstance(given, str | int) or given not in choices:
             raise _WrongError(given, f"one of {', '.join(map(str, choices))}")

@@ -38,6 +38,10 @@ _Tree = dict[str, Any]
 """Commands by word: a `Command`, or the tree of the words that may follow."""
 
 
+_TAKES_COMMAND = ("predict", "plan", "layout", "explain", "estimate")
+"""Commands to which a command line of a training can be given behind `--`."""
+
+
 def _placed(tree: _Tree, command: Command) -> bool:
     """Whether a command found its place in a tree: its words are not another's."""
     *group, name = command.path.split()
@@ -541,7 +545,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     as_json = any(word.partition("=")[0] == JSON for word in words)
     try:
         try:
-            code = app(args=words, prog_name="precision-time", standalone_mode=not as_json)
+            code = app(args=_with_command(words), prog_name="precision-time", standalone_mode=not as_json)
         finally:
             sys.stdout.flush()  # while an error can still be reported
     except (Exception, KeyboardInterrupt, _Stopped) as error:
@@ -571,6 +575,21 @@ def _as_ours(error: BaseException) -> BaseException:
 def _path_of(error: BaseException) -> str:
     """The command whose words were wrong, as one types it."""
     return str(getattr(getattr(error, "ctx", None), "command_path", "precision-time"))
+
+
+def _with_command(words: Sequence[str]) -> list[str]:
+    """Words with the command that stands behind `--` as one of them: `predict -- torchrun train.py`.
+
+    >>> _with_command(["predict", "-d", "A100", "--", "torchrun", "train.py", "--bf16"])
+    ['predict', '-d', 'A100', '--', 'torchrun train.py --bf16']
+    """
+    if words[:1] and words[0] in _TAKES_COMMAND and "--" in words:
+        place = list(words).index("--") + 1
+        if len(words) > place + 1:
+            import shlex
+
+            return [*words[:place], shlex.join(words[place:])]
+    return list(words)
 
 
 def _prepare_process(*, measures: bool) -> None:

@@ -11,6 +11,7 @@ import typer
 from ..client.remote import Server, chosen
 from ..errors import ConfigError
 from ..request.files import is_request_file, read_jobs
+from ..request.recipes import recipe_of
 from ..request.schema import MOVED, RequestFields
 from ..request.sweep import PHASES, RUN
 from .options import (
@@ -23,7 +24,7 @@ from .options import (
     output_file,
 )
 from .output import message, progress, progress_bar, write_json, write_launch_config, write_page
-from .request_options import request_options, requests_of, requests_of_jobs
+from .request_options import report_of, request_options, requests_of, requests_of_jobs, say_recipe
 
 if TYPE_CHECKING:
     from ..predict.predictions import Predictions
@@ -37,6 +38,8 @@ Examples:
   precision-time predict llama3-8b -d H100-SXM5-80GB -g 64 --nodes 8 -p bf16-mixed,fp8-mixed --zero-stage 3
   precision-time predict llama3-70b -d H100-SXM5-80GB -g 64 -p bf16-mixed --tp 8 --pp 4 --num-microbatches 16
   precision-time predict job.yaml --gpus 16 --json
+  precision-time predict qlora.yml -d RTX4090
+  precision-time predict -d 8xH100 -- torchrun --nproc-per-node 8 train.py --per_device_train_batch_size 4
   precision-time predict resnet50 -d A100,H100 -g 8..64 -b 64..256 --sort throughput --out sweep.svg
   precision-time predict --jobs jobs.csv --out answers.csv
   precision-time predict llama3-8b -d H100-SXM5-80GB -g 64 --zero-stage 3 -b 1 --emit torchtitan > train.sh
@@ -57,6 +60,12 @@ def _run_fields() -> Mapping[str, Field]:
 def predict(
     model: Annotated[str | None, *get_args(ModelArgument)[1:]] = None,
     *,
+    of_recipe: Annotated[
+        str | None,
+        typer.Option(
+            "--model", metavar="MODEL", help="Model of a recipe (DeepSpeed, accelerate) that names none."
+        ),
+    ] = None,
     jobs: Annotated[
         Path | None,
         typer.Option(
@@ -125,6 +134,7 @@ def predict(
     of_step = {*RequestFields.model_fields, *MOVED}
     stated = {name: value for name, value in fields.items() if name not in of_step and value is not None}
     fields = {name: value for name, value in fields.items() if name in of_step}
+    _begin(model, of_recipe, fields, aside=json_output or emit is not None)
     if whole_run or stated or _holds_a_run(model):
         from .run import predict_whole_run
 
@@ -164,16 +174,13 @@ def predict(
         write_columns(columns_of(rows), table)
         message(f"Wrote {table}")
     if (plot := files["plot"]) is not None:
-        from ..predict.table import write_plot
-
-        write_plot(found, plot)
-        message(f"Wrote {plot}")
+        _write_picture(found, plot)
     if memory_timeline is not None:
         _write_memory(found, memory_timeline)
     if emit is not None:
         _write_launch_config(found, emit, json_output=json_output)
     elif json_output:
-        write_json(_headlines(found) if brief else found.to_dict())
+        write_json((_headlines(found) if brief else found.to_dict()) | _reported(model, fields))
     elif brief:
         _write_lines(rows)
     elif found.is_page and sort is None and baseline is None:
@@ -184,6 +191,27 @@ def predict(
         raise typer.Exit(_BROKEN_ROWS)
     if not any(answer.fits for answer in found.predictions):
         raise typer.Exit(NOTHING_FITS)
+
+
+def _begin(model: str | None, of_recipe: str | None, fields: dict[str, Any], *, aside: bool) -> None:
+    """Say how a recipe of another project was understood, with the model that it does not name.
+
+    Raises:
+        ConfigError: If a model is given beside what is none.
+    """
+    if of_recipe is not None:
+        if model is None or recipe_of(model) is None:
+            raise ConfigError(
+                "--model names the model of a recipe of another project. To fix: give a model as MODEL."
+            )
+        fields["model"] = of_recipe
+    say_recipe(model, fields, aside=aside)
+
+
+def _reported(model: str | None, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """How a recipe was understood, beside the answer in JSON."""
+    report = report_of(model, fields)
+    return {} if report is None else {"recipe": report[0].to_dict(report[1])}
 
 
 def _headlines(found: Predictions) -> dict[str, Any]:
@@ -214,6 +242,14 @@ def _check_files(plot: Path | None, memory_timeline: Path | None) -> None:
         from ..planning.layouts.pictures import check_memory_path
 
         check_memory_path(memory_timeline)
+
+
+def _write_picture(found: Predictions, path: Path) -> None:
+    """The answers as a picture."""
+    from ..predict.table import write_plot
+
+    write_plot(found, path)
+    message(f"Wrote {path}")
 
 
 def _write_memory(found: Predictions, path: Path) -> None:

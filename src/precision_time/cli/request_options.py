@@ -18,12 +18,14 @@ from ..fields import Option, choices_of, plain_type
 from ..predict.prediction import Skipped
 from ..predict.predictions import plain_fields
 from ..request.files import is_request_file, read_jobs
+from ..request.recipes import Recipe, recipe_of
 from ..request.request import Request
 from ..request.schema import ALIASES, RequestFields, over, sections_of_fields
 from ..request.sweep import combinations_of
 from ..request.validation import Field
 from ..workload.resolve import check_named_in_data
 from .options import COMPLETIONS, PREFIX, SETTINGS, complete_words, flags_of
+from .output import message, write_page
 
 _SEVERAL_PRECISIONS = "Precision, several separated by commas, or all that the device can do."
 SHOWN_TYPES = {int: "INTEGER", float: "NUMBER", Path: "FILE"}
@@ -165,6 +167,40 @@ def requests_of(model: str, fields: Mapping[str, Any]) -> list[Request]:
     return found
 
 
+def report_of(model: str | None, fields: Mapping[str, Any]) -> tuple[Recipe, dict[str, Any]] | None:
+    """The recipe of another project that was asked about, and the options beside it; None for others.
+
+    Args:
+        model: The argument of the command.
+        fields: Values of the options; None where one was not given.
+
+    Raises:
+        ConfigError: If it cannot be read.
+    """
+    recipe = recipe_of(model) if model else None
+    return None if recipe is None else (recipe, given_options(fields))
+
+
+def say_recipe(model: str | None, fields: Mapping[str, Any], *, aside: bool = True) -> None:
+    """Write how a recipe was understood, before the answer to it.
+
+    Args:
+        model: As of `report_of`.
+        fields: As of `report_of`.
+        aside: On stderr.
+    """
+    if (found := report_of(model, fields)) is None:
+        return
+    recipe, given = found
+    if aside:
+        for line in recipe.lines(given):
+            message(line)
+    else:
+        from ..render.blocks import GAP, Text
+
+        write_page([*map(Text, recipe.lines(given)), GAP])
+
+
 def given_fields(model: str, fields: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The model and the fields of one job as they were given, lists and ranges among them.
 
@@ -184,6 +220,9 @@ def given_fields(model: str, fields: Mapping[str, Any]) -> tuple[Any, dict[str, 
             f"{model} holds {len(jobs)} jobs, and one with one model is planned. To fix: split the file."
         )
     stated = {ALIASES.get(name, name): value for name, value in jobs[0].fields.items()}
+    if jobs[0].recipe is not None:
+        say_recipe(model, fields)
+        stated = jobs[0].recipe.merged(given)
     named = stated.pop("model")
     check_named_in_data(named)
     return named, over(stated, given)
@@ -238,6 +277,7 @@ def one_request(model: str, fields: Mapping[str, Any]) -> Request:
     Raises:
         ConfigError: If a job file holds several.
     """
+    say_recipe(model, fields)
     return _only(requests_of(model, fields), model)
 
 

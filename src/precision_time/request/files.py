@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
-from ..io import open_input_text, read_input, read_yaml
+from ..io import open_input_text, read_input
 from ..precision.catalog import is_policy_file
 from ..records import dataclass
 from ..workload.resolve import check_named_in_data
+from .recipes import MOST_BYTES, Recipe, kind_of, parsed, project_of, recipe_of
 from .request import Request
 from .schema import ALIASES, over
 from .sweep import PHASES, combinations_of
@@ -28,11 +29,13 @@ VERSION = 1
 """Of job files; a file may state it."""
 _PATHS = ("custom", "calibration", "predictor")
 _PRECISION = "precision"
-_MAX_BYTES = 64 * 2**20
 
 
 def is_request_file(source: str) -> bool:
-    """Whether a path names a file of requests; a .json without a `model` is a model's own configuration."""
+    """Whether a word names requests: a file of them, or a recipe or command of another project.
+
+    A .json without a `model` is a model's own configuration.
+    """
     path = Path(source)
     suffix = path.suffix.lower()
     if suffix == ".json" and os.path.isfile(path):
@@ -40,10 +43,12 @@ def is_request_file(source: str) -> bool:
             document = json.loads(read_input(path, encoding="utf-8-sig"))
         except (OSError, ValueError, RecursionError):
             return False
-        return isinstance(document, list) or (
-            isinstance(document, dict) and ("model" in document or _JOBS in document)
+        return (
+            isinstance(document, list)
+            or (isinstance(document, dict) and ("model" in document or _JOBS in document))
+            or bool(project_of(document))
         )
-    return suffix in (*_DOCUMENTS[:3], *_TABLES)
+    return suffix in (*_DOCUMENTS[:3], *_TABLES) or bool(kind_of(source))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +58,8 @@ class FileJob:
     place: str
     """Line or number."""
     fields: Mapping[str, Any]
+    recipe: Recipe | None = None
+    """What another project's recipe says, where the fields are of one."""
 
     def requests(self, **options: Any) -> list[Request]:
         """What the job asks: one request, or one for each combination where a field has several values.
@@ -63,7 +70,8 @@ class FileJob:
         Raises:
             ConfigError: If a field breaks its rule.
         """
-        found = combinations_of(over(self.fields, options))
+        fields = over(self.fields, options) if self.recipe is None else self.recipe.merged(options)
+        found = combinations_of(fields)
         for model in {id(request.model): request.model for request in found}.values():
             if not isinstance(model, Mapping):
                 check_named_in_data(model)
@@ -71,7 +79,7 @@ class FileJob:
 
 
 def read_jobs(path: str | Path) -> list[FileJob]:
-    """The jobs of a file, in its order; at least one.
+    """The jobs of a file, in its order; at least one. A recipe or a command of another project is one job.
 
     A document is one job (a mapping with `model`), a list of jobs, or `jobs:` with a list, next to fields
     that all of them share. Beside the fields of a request a job may state `version: 1`, its `phases`, and
@@ -82,10 +90,12 @@ def read_jobs(path: str | Path) -> list[FileJob]:
     Raises:
         ConfigError: If the file is none of these.
     """
+    if (recipe := recipe_of(str(path))) is not None:
+        return [FileJob(place="recipe", fields=recipe.fields, recipe=recipe)]
     file = Path(path)
     with _readable(file):
-        if file.stat().st_size > _MAX_BYTES:
-            raise ConfigError(f"{file} is larger than {_MAX_BYTES // 2**20} MiB. To fix: split it.")
+        if file.stat().st_size > MOST_BYTES:
+            raise ConfigError(f"{file} is larger than {MOST_BYTES // 2**20} MiB. To fix: split it.")
         jobs = list(_jobs(file, read_input(file, encoding="utf-8-sig")))
     if not jobs:
         raise ConfigError(f"{file} holds no job. To fix: give at least `model: NAME`.")
@@ -194,7 +204,7 @@ def _jobs(file: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if suffix in _TABLES:
         yield from _table_jobs(file, io.StringIO(text, newline=""))
         return
-    document = _document(suffix, text)
+    document = parsed(suffix, text)
     jobs = document if isinstance(document, list) else [document]
     shared: Mapping[str, Any] = {}
     if isinstance(document, Mapping) and _JOBS in document:
@@ -220,16 +230,6 @@ def _table_jobs(file: Path, lines: Iterable[str]) -> Iterator[tuple[str, Mapping
     for number, line in enumerate(lines, start=1):
         if line.strip():
             yield f"line {number}", _mapping(json.loads(line), file, f"line {number}")
-
-
-def _document(suffix: str, text: str) -> Any:
-    if suffix == ".toml":
-        import tomllib
-
-        return tomllib.loads(text)
-    if suffix == ".json":
-        return json.loads(text)
-    return read_yaml(text)
 
 
 def _cell(text: str) -> Any:

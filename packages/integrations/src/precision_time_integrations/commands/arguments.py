@@ -103,10 +103,10 @@ def read_arguments(script: str, words: Sequence[str], files: Files, *, gpus: int
     given = named_arguments(words)
     found = Arguments()
     given = {**_of_files(script, words, given, files, found), **given}
-    found.style = _style_of(script, words, given)
+    found.style = style_of(script, words, given)
     table = parts("arguments")[found.style]
     if "table" in table:
-        _of_launcher(table, given, words, gpus, found)
+        of_launcher(table, given, words, gpus, found)
     for name in table.get("fields", {}):
         _field(name, table, given, found)
     for name, keys in table.get("run", {}).items():
@@ -126,7 +126,7 @@ def read_arguments(script: str, words: Sequence[str], files: Files, *, gpus: int
     return found
 
 
-def _style_of(script: str, words: Sequence[str], given: Mapping[str, str]) -> str:
+def style_of(script: str, words: Sequence[str], given: Mapping[str, str]) -> str:
     """The first table with enough of its markers among the names; the last one asks for none."""
     for name, table in parts("arguments").items():
         marks = sum(marker in given for marker in table["markers"])
@@ -190,7 +190,7 @@ def _field(name: str, table: Mapping[str, Any], given: Mapping[str, str], found:
         found.unread.append(f"{key}={told(value)}: not a number ({name})")
 
 
-def _of_launcher(
+def of_launcher(
     table: Mapping[str, Any],
     given: Mapping[str, str],
     arguments: Sequence[str],

@@ -61,6 +61,11 @@ def table_of(name: str) -> Mapping[str, Any]:
     return found
 
 
+def programs() -> Mapping[str, Mapping[str, Any]]:
+    """Programs of projects that start trainings, by name (`data/programs.toml`)."""
+    return packaged_toml(__package__, "data/programs.toml")
+
+
 def unwrapped(words: Sequence[str], files: Files) -> Launch:
     """What a command line starts.
 
@@ -81,6 +86,8 @@ def unwrapped(words: Sequence[str], files: Files) -> Launch:
             found.shell, found.words = " ".join(found.words[1:]), []
         elif (name := _launcher_of(program)) is not None:
             _launcher(found, name, files, found.words[1:])
+        elif program in programs():
+            _own_program(found, program)
         elif _PYTHON.fullmatch(program):
             _python(found, files)
         elif (wrapped := _wrapped(program, found.words)) is not None:
@@ -90,6 +97,39 @@ def unwrapped(words: Sequence[str], files: Files) -> Launch:
         if found.script or found.shell or found.shell_file or found.words == before:
             break
     return found
+
+
+def _own_program(found: Launch, program: str) -> None:
+    """A project's own program: the word behind it says whether it trains."""
+    table = programs()[program]
+    verbs, rest = table.get("verbs", ()), found.words[1:]
+    if verbs and not any(word in verbs for word in rest[:1]):
+        found.words = []  # it converts, downloads, evaluates
+        return
+    found.launchers.append(program)
+    found.script, found.words = program, rest
+
+
+def count_own(found: Launch) -> None:
+    """Processes of a project's own program, by its options and the variables that it is started with."""
+    table = programs().get(found.script, {})
+    if not table or found.per_node is not None:
+        return
+    options, _ = _options(
+        [word for word in found.words if word.startswith("-") or word.isdigit()], {"bare": ()}
+    )
+    stated = _stated(table, "per_node", options) or found.environment.get(table.get("variable", ""))
+    visible = found.environment.get("CUDA_VISIBLE_DEVICES", "")
+    if table.get("first_word") and found.words and found.words[0].isdigit():
+        stated, found.words = found.words[0], found.words[1:]
+    if stated and stated.isdigit():
+        found.per_node = int(stated)
+    elif table.get("devices") and re.fullmatch(r"\d+(,\d+)*", visible):
+        found.per_node = visible.count(",") + 1
+    elif table.get("devices"):
+        found.all_devices = True
+    elif "variable" in table:
+        found.per_node = 1
 
 
 def _take_environment(found: Launch) -> None:

@@ -10,12 +10,14 @@ from typing import Any
 
 from precision_time.errors import ConfigError, PrecisionTimeError
 from precision_time.launch.emit import facts_of_config
+from precision_time.request.recipes import Recipe
 
+from ..recipes.arguments import STARTS_ITSELF, recipe_of_launch
 from .accelerate import accelerate_facts
 from .arguments import Arguments, put_facts, read_arguments
 from .configs import no_files
 from .expand import Expansions, as_written, is_known, told
-from .launchers import Files, Launch, unwrapped
+from .launchers import Files, Launch, count_own, programs, unwrapped
 from .shell import Command, check_text, check_words, read_shell
 from .statement import COMMENT, VARIABLE, stated_fields, statement_in
 
@@ -44,6 +46,8 @@ class ReadCommand:
     """Fields of a request, `gpus` and `nodes` among them: for `Request.of`, with what else is known."""
     run_options: Mapping[str, Any] = field(default_factory=dict)
     """Options of a whole run (`RunOptions`)."""
+    recipe: Recipe | None = None
+    """What its arguments and the recipe that they name say, where a vocabulary of recipes has them."""
     stated: frozenset[str] = frozenset()
     """Fields that a `#PRECISION_TIME` line or PRECISION_TIME_JOB set."""
     notes: tuple[str, ...] = ()
@@ -215,6 +219,7 @@ def _take(
         found += inner
     elif launch.script and launch.script != "-c":
         launch.environment = {**command.environment, **launch.environment}
+        count_own(launch)
         found.append(_Found(launch, command, files, defaults))
     elif launch.launchers and launch.words and launch.launchers != ["srun"]:
         unread.append(f"line {command.line}: {_begun(command)}: no script found")
@@ -250,7 +255,7 @@ def _begun(command: Command) -> str:
 
 def _chosen(found: Sequence[_Found], unread: list[str], *, stated: bool) -> _Found | None:
     """The one command that trains; others take time that nobody predicts, and are listed."""
-    spread = [each for each in found if set(each.launch.launchers) & _SPREADING]
+    spread = [each for each in found if set(each.launch.launchers) & {*_SPREADING, *programs()}]
     training = spread or list(found)
     if len(training) > 1:
         named = [each for each in training if "train" in each.launch.script.lower()]
@@ -293,8 +298,23 @@ def _result(
     of_launcher = Arguments()
     counts = _launcher_config(launch, found.files, of_launcher)
     num_nodes, gpus, per_node = _devices(launch, counts, gpus_per_node, nodes)
-    read = read_arguments(launch.script, launch.words, found.files, gpus=gpus)
-    if read.style in ("lightning", "nemo1"):
+    of_project = recipe_of_launch(
+        launch, found.files, line=found.command.line, gpus=gpus, below=of_launcher.fields
+    )
+    recipe, silent = None, frozenset[str]()
+    if of_project is None:
+        read = read_arguments(launch.script, launch.words, found.files, gpus=gpus)
+    else:
+        style, recipe = of_project
+        read = Arguments(
+            style=style, fields=dict(recipe.fields), run=dict(recipe.run), unread=[*recipe.unread]
+        )
+        silent = recipe.silent
+        read.nodes = read.fields.pop("nodes", None)
+        stated_gpus = read.fields.pop("gpus", None)
+        read.devices_per_node = stated_gpus // (read.nodes or 1) if stated_gpus else None
+        gpus = gpus if gpus is not None else stated_gpus
+    if read.style in STARTS_ITSELF:
         # Lightning starts its processes itself, and is told how many it has to expect of a launcher.
         num_nodes = read.nodes or num_nodes
         per_node = read.devices_per_node or (
@@ -323,8 +343,11 @@ def _result(
         script=as_written(launch.script),
         arguments=tuple(as_written(word) for word in launch.words),
         style=read.style,
-        fields=fields,
+        fields={name: value for name, value in fields.items() if name not in silent or name in stated[0]},
         run_options={**read.run, **stated[1]},
+        recipe=None
+        if recipe is None
+        else replace(recipe, fields=fields, unread=tuple(dict.fromkeys(unread))),
         stated=frozenset({*stated[0], *stated[1]}),
         notes=tuple(notes),
         unread=tuple(dict.fromkeys(unread)),

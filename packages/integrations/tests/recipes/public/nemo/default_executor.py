@@ -1,0 +1,2 @@
+import nemo
+executor.container_mounts = []

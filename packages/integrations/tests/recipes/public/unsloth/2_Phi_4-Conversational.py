@@ -1,0 +1,11 @@
+import transformers
+import trl
+import unsloth
+FastLanguageModel.from_pretrained(model_name='unsloth/Phi-4', max_seq_length=2048, load_in_4bit=True)
+FastLanguageModel.get_peft_model(r=16, target_modules=['q_proj', 'k_proj', 'v_proj', 'o_proj', 'gate_proj', 'up_proj', 'down_proj'], lora_alpha=16, lora_dropout=0, bias='none', use_gradient_checkpointing='unsloth', random_state=3407, use_rslora=False, loftq_config=None)
+load_dataset('mlabonne/FineTome-100k', split='train')
+SFTTrainer(dataset_text_field='text', max_seq_length=2048, packing=False)
+SFTConfig(per_device_train_batch_size=2, gradient_accumulation_steps=4, warmup_steps=5, max_steps=30, learning_rate=0.0002, logging_steps=1, optim='adamw_8bit', weight_decay=0.001, lr_scheduler_type='linear', seed=3407, output_dir='outputs', report_to='none')
+FastLanguageModel.from_pretrained(model_name='phi_lora', max_seq_length=2048, load_in_4bit=True)
+AutoPeftModelForCausalLM.from_pretrained('phi_lora', load_in_4bit=True)
+AutoTokenizer.from_pretrained('phi_lora')
