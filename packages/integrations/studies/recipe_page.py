@@ -74,7 +74,8 @@ def answers() -> tuple[list[Answer], list[tuple[str, str]]]:
             request = Request.of(recipe.merged(given))
             answer = predict(request)
         except PrecisionTimeError as error:
-            refused.append((row["file"], in_one_line(error).partition(". ")[0]))
+            said = in_one_line(error).partition(". ")[0]
+            refused.append((row["file"], said.replace(path, row["file"])))
             continue
         found.append(
             Answer(

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..hardware.words import with_cluster_words
-from ..io import packaged_toml, read_input, read_yaml
+from ..io import open_input, packaged_toml, read_input, read_yaml
 from ..plugins import plugins
 from ..records import dataclass
 from .schema import GLOBAL_BATCHES, RUN_LENGTHS, RequestFields
@@ -218,7 +218,7 @@ def kind_of(source: str) -> str:
 def _is_script(source: str) -> bool:
     """A file without a suffix of ours that begins as scripts do."""
     try:
-        with open(source, "rb") as file:
+        with open_input(source, most_bytes=None) as file:
             return file.read(2) == b"#!"
     except OSError:
         return False

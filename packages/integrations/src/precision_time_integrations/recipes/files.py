@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from precision_time.errors import ConfigError
+from precision_time.io import open_input
 from precision_time.request.recipes import COMMAND, PYTHON, SHELL, Recipe, Said
 
 from ..commands.configs import files_below
@@ -38,8 +39,8 @@ def read_recipe(source: str, kind: str) -> Recipe:
         return read_text(source, COMMAND, files_below(Path.cwd()), name="the command")
     path = Path(source)
     try:
-        content = path.read_bytes()[: MOST_BYTES + 1]
-        text = content.decode("utf-8-sig")
+        with open_input(path) as file:
+            text = file.read(MOST_BYTES + 1).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{source} cannot be read: {error}. To fix: check path and encoding.") from error
     return read_text(text, kind, files_below(path.parent), name=source)
@@ -109,8 +110,8 @@ def _of_source(name: str, text: str, files: Files) -> Recipe:
     if chosen is None:
         raise ConfigError(
             f"{name} names a file alone, and nothing of Unsloth, TRL, transformers or NeMo that trains is "
-            "called in it. It is not run, as it would begin to train. To fix: give the command that starts "
-            f"it, or {name}:FUNCTION for a model that it builds."
+            "called in it. The rule: a script would begin to train, so it is run only as file.py:object. To "
+            f"fix: give the command that starts it, or the model that it builds, such as {name}:build."
         )
     if chosen.name == "nemo2":
         return _of_nemo(name, source, chosen, files)

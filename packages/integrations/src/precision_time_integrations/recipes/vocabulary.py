@@ -1,4 +1,4 @@
-"""The part `recipe` of `projects/data`: what a project calls things, assumes, and what changes no time."""
+"""The part `recipe` of `../projects/data`: what a project calls things, assumes, and what changes no time."""
 
 from __future__ import annotations
 
