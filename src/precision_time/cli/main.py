@@ -38,7 +38,7 @@ _Tree = dict[str, Any]
 """Commands by word: a `Command`, or the tree of the words that may follow."""
 
 
-_TAKES_COMMAND = ("predict", "plan", "layout", "explain", "estimate")
+_TAKES_COMMAND = ("predict", "plan", "layout", "explain")
 """Commands to which a command line of a training can be given behind `--`."""
 
 

@@ -15,6 +15,7 @@ from precision_time.planning.headline import Headline
 from precision_time.planning.layouts.api import SEARCHED_FIELDS, find_layouts
 from precision_time.planning.run.api import predict_run
 from precision_time.planning.run.schema import RunOptions
+from precision_time.precision.catalog import is_policy_file
 from precision_time.predict.changes import sensitivity, what_matters
 from precision_time.predict.compare import answer_all
 from precision_time.predict.explain import EXPLAINED_FIELDS, explain
@@ -58,6 +59,7 @@ def words() -> Mapping[str, Any]:
     return packaged_toml(__package__, "data/tools.toml")
 
 
+_OF_A_PLAN = ("choices", "miss", "unpriced", "assumptions", "warnings")
 _MOST_LAYOUTS = 200_000
 _MOST_JOBS = 20_000
 """Bounds of one call: a search or a plan beyond them is refused with what to narrow."""
@@ -109,16 +111,12 @@ def _job(arguments: Mapping[str, Any]) -> dict[str, Any]:
             )
         if own in _MODELS:
             check_named_in_data(value)
-    if isinstance(found.get("precision"), str):
-        _check_precision(found["precision"])
-    return found
-
-
-def _check_precision(given: str) -> None:
-    if given.lower().endswith((".yaml", ".yml", ".toml", ".json")):
+    if is_policy_file(found.get("precision")):
         raise ConfigError(
-            f"precision={shown(given)} is a file, which no tool takes. To fix: the policy, as an object."
+            f"precision={shown(found['precision'])} is a file, which no tool takes. To fix: give the policy "
+            "itself, as an object."
         )
+    return found
 
 
 def _predict(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,22 +148,8 @@ def _said(headline: Headline) -> dict[str, Any]:
 
 def _plan(arguments: Mapping[str, Any]) -> dict[str, Any]:
     found = plan(**_job(arguments), max_jobs=_MOST_JOBS, workers=1)
-    return {
-        "answer": found.in_one_line(),
-        "choices": [each.to_dict() if hasattr(each, "to_dict") else _choice(each) for each in found.choices],
-        "miss": None if found.miss is None else str(found.miss),
-        "unpriced": list(found.unpriced),
-        "assumptions": list(found.assumptions),
-        "warnings": list(found.warnings),
-    }
-
-
-def _choice(choice: Any) -> dict[str, Any]:
-    return {
-        "aim": choice.aim,
-        "candidate": choice.candidate.to_dict(),
-        "reason": choice.reason,
-    }
+    said = found.to_dict()
+    return {"answer": found.in_one_line(), **{name: said[name] for name in _OF_A_PLAN}}
 
 
 def _layout(arguments: Mapping[str, Any]) -> dict[str, Any]:
