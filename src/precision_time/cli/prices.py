@@ -15,9 +15,9 @@ from .options import JsonOption, complete_device, complete_words, output_file, w
 from .output import message, write_json, write_rows
 
 if TYPE_CHECKING:
-    from ..planning.money.currency import Currency
-    from ..planning.money.offer import Market, Offer
-    from ..planning.money.reading import PriceList
+    from ..hardware.prices.currency import Currency
+    from ..hardware.prices.offer import Market, Offer
+    from ..hardware.prices.reading import PriceList
 
 EXAMPLES = """\b
 Examples:
@@ -114,10 +114,10 @@ def prices(
     instance is rented as a whole.
     """
     from ..hardware.device_table import device_assumption
-    from ..planning.money.currency import parse_currency
-    from ..planning.money.offer import Market
-    from ..planning.money.offers import known_regions, offers, ranked, with_reserved
-    from ..planning.money.reading import read_prices, written_table
+    from ..hardware.prices.currency import parse_currency
+    from ..hardware.prices.offer import Market
+    from ..hardware.prices.offers import known_regions, offers, ranked, with_reserved
+    from ..hardware.prices.reading import read_prices, written_table
 
     if what and what[0] == "import":
         _import(what[1:], cloud, date, out, json_output)
@@ -180,8 +180,8 @@ def _write_file(path: Path, text: str) -> None:
 def _import(
     rest: Sequence[str], cloud: str | None, date: str | None, out: Path | None, json_output: bool
 ) -> None:
+    from ..hardware.prices.reading import read_prices, written_table
     from ..io import write_atomically
-    from ..planning.money.reading import read_prices, written_table
 
     if len(rest) != 1 or out is None:
         raise ConfigError(
@@ -209,7 +209,7 @@ def _import(
 def _update(path: Path, cloud: str | None, date: str | None, json_output: bool) -> None:
     """A list into the user's own folder, under its date; one that is there is never replaced."""
     from ..io import write_atomically
-    from ..planning.money.reading import own_lists_folder, read_prices, written_table
+    from ..hardware.prices.reading import own_lists_folder, read_prices, written_table
 
     read = read_prices(path, cloud=cloud, date=date)
     if read.undated:

@@ -6,11 +6,11 @@ import datetime
 from typing import Any
 
 from ..diagnostics import Severity, texts_of
+from ..hardware.prices.offer import Market, Offer
+from ..hardware.prices.offers import cheapest_offer
 from ..predict.prediction import Interval, Prediction
 from ..records import dataclass
 from ..units import format_bytes, format_duration, format_range, grouped
-from .money.offer import Market, Offer
-from .money.offers import cheapest_offer
 from .run.prediction import RunPrediction
 
 _DIGITS = 6

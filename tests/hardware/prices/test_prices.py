@@ -12,9 +12,9 @@ import pytest
 from precision_time.cli.main import main
 from precision_time.errors import CatalogError, UnknownNameError
 from precision_time.hardware.catalog import get_device
-from precision_time.planning.money.currency import parse_currency
-from precision_time.planning.money.offer import Market
-from precision_time.planning.money.offers import (
+from precision_time.hardware.prices.currency import parse_currency
+from precision_time.hardware.prices.offer import Market
+from precision_time.hardware.prices.offers import (
     cheapest_offer,
     known_regions,
     newest_lists,
@@ -23,7 +23,7 @@ from precision_time.planning.money.offers import (
     usd_per_device_hour,
     with_reserved,
 )
-from precision_time.planning.money.reading import (
+from precision_time.hardware.prices.reading import (
     COLUMNS,
     read_own_lists,
     read_prices,
