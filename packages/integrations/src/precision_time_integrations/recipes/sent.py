@@ -79,6 +79,8 @@ def read_sent(sent: Mapping[str, Any], *, given: Mapping[str, Any]) -> dict[str,
     given = {field: value for field, value in given.items() if value is not None}
     job = recipe.job(given)
     missing = [each for each in ("model", "device") if not job.get(each)]
+    if job.get("cluster"):
+        missing = [each for each in missing if each != "device"]
     if not any(job.get(length) for length in RUN_LENGTHS):
         missing.append("|".join(RUN_LENGTHS))
     return {
