@@ -42,6 +42,9 @@ def test_a_skypilot_task_is_the_run_it_describes() -> None:
     assert found.request.given() == {
         "model": "bert-large-uncased", "device": "A100-SXM4-80GB", "gpus": 16, "nodes": 2, "batch_size": 32.0,
         "steps": 20000, "precision": "bf16-mixed",
+        # What transformers does where nothing is said, as `predict` reads the same command.
+        "num_microbatches": 1, "optimizer": "adamw", "recompute": "none", "zero_stage": 0,
+        "software": 2026.0, "stack": "transformers",
     }  # fmt: skip
     assert found.run is not None
     same = estimate_job(

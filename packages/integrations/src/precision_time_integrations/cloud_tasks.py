@@ -200,7 +200,7 @@ def estimate_task(
         fields=fields,
         options={**options, **price, **read.run_options},
         unread=(*unread, *read.unread),
-        notes=(*hosts.notes, *read.notes, *idle),
+        notes=(*hosts.notes, *read.notes, *read.assumed, *idle),
         reason="" if own_hosts else hosts.reason,
         given=typed,
     )
