@@ -1,4 +1,4 @@
-"""Make src/precision_time/planning/money/data/prices.csv: the curated table of prices.
+"""Make src/precision_time/hardware/prices/data/prices.csv: the curated table of prices.
 
     python data/build_prices.py ../shared/measurements/prices.csv
 
@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from precision_time.planning.money.accelerators import listed_device, words
+from precision_time.hardware.prices.accelerators import listed_device, words
 
 ROOT = Path(__file__).resolve().parents[1]
-TABLE = ROOT / "src/precision_time/planning/money/data/prices.csv"
+TABLE = ROOT / "src/precision_time/hardware/prices/data/prices.csv"
 ATTACHED = "(attach accelerator only, host VM extra)"
 """What the collection calls the instance where a price is of the accelerators alone."""
 READ = Path(__file__).with_name("prices_read.toml")

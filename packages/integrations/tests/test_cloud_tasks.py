@@ -11,8 +11,8 @@ import pytest
 
 from precision_time.cli.main import main
 from precision_time.errors import ConfigError
-from precision_time.planning.money.offer import Market
-from precision_time.planning.money.offers import offers
+from precision_time.hardware.prices.offer import Market
+from precision_time.hardware.prices.offers import offers
 from precision_time_integrations import skypilot
 from precision_time_integrations.estimate import JobEstimate, estimate_job
 from precision_time_integrations.job_files import estimate_file

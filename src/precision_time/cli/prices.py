@@ -15,9 +15,9 @@ from .options import JsonOption, complete_device, complete_words, output_file, w
 from .output import message, write_json, write_rows
 
 if TYPE_CHECKING:
-    from ..planning.money.currency import Currency
-    from ..planning.money.offer import Market, Offer
-    from ..planning.money.reading import PriceList
+    from ..hardware.prices.currency import Currency
+    from ..hardware.prices.offer import Market, Offer
+    from ..hardware.prices.reading import PriceList
 
 EXAMPLES = """\b
 Examples:
@@ -102,10 +102,10 @@ def prices(
     instance is rented as a whole.
     """
     from ..hardware.device_table import device_assumption
-    from ..planning.money.currency import parse_currency
-    from ..planning.money.offer import Market
-    from ..planning.money.offers import known_regions, offers, ranked, with_reserved
-    from ..planning.money.reading import read_prices, written_table
+    from ..hardware.prices.currency import parse_currency
+    from ..hardware.prices.offer import Market
+    from ..hardware.prices.offers import known_regions, offers, ranked, with_reserved
+    from ..hardware.prices.reading import read_prices, written_table
 
     if what and what[0] == "import":
         _import(what[1:], cloud, date, out, json_output)
@@ -165,8 +165,8 @@ def _write_file(path: Path, text: str) -> None:
 def _import(
     rest: Sequence[str], cloud: str | None, date: str | None, out: Path | None, json_output: bool
 ) -> None:
+    from ..hardware.prices.reading import read_prices, written_table
     from ..io import write_atomically
-    from ..planning.money.reading import read_prices, written_table
 
     if len(rest) != 1 or out is None:
         raise ConfigError(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..diagnostics import Severity, texts_of
+from ..hardware.prices.offers import usd_per_device_hour
 from ..predict.prediction import Interval, Prediction
 from ..records import dataclass
 from ..units import format_bytes, format_duration, format_range, grouped
-from .money.offers import usd_per_device_hour
 from .run.prediction import RunPrediction
 
 _DIGITS = 6

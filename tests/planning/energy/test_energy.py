@@ -14,6 +14,7 @@ from precision_time.arrays import Number
 from precision_time.cost.terms import METHOD_TERMS, TERMS
 from precision_time.errors import CatalogError, ConfigError, UnknownNameError
 from precision_time.hardware.catalog import get_device, known_devices
+from precision_time.hardware.prices.offers import offers
 from precision_time.planning.energy.energy import Pue, pue_of, run_energy
 from precision_time.planning.energy.grid import (
     HourlyIntensity,
@@ -29,7 +30,6 @@ from precision_time.planning.energy.power import (
     log_power_spread,
     power_constants,
 )
-from precision_time.planning.money.offers import offers
 
 H100 = get_device("H100-SXM5-80GB")
 A100 = get_device("A100-SXM4-80GB")

@@ -19,6 +19,8 @@ from ...cost.stacks import Stack
 from ...diagnostics import Diagnostics, Severity, texts_of
 from ...errors import ConfigError, PrecisionTimeError, shown
 from ...hardware.catalog import Custom, get_device, load_custom
+from ...hardware.prices.offer import Offer
+from ...hardware.prices.reading import read_prices
 from ...predict.api import predict
 from ...predict.sweep import Table
 from ...records import dataclass
@@ -28,8 +30,6 @@ from ...request.schema import ALIASES, RUN_LENGTHS, RequestFields
 from ...request.signature import takes_request_fields
 from ...request.sweep import axes_of
 from ...workload.workload import Workload
-from ..money.offer import Offer
-from ..money.reading import read_prices
 from ..run.schema import RunOptions
 from .choose import Choice, Judged, choices_of, judged
 from .explain import break_evens, moves_of, nearest_miss, what_ifs

@@ -14,13 +14,13 @@ import numpy as np
 from ...arrays import Floats, Ints
 from ...cost import terms as step_terms
 from ...errors import PrecisionTimeError
+from ...hardware.prices.offer import Market
 from ...predict.sweep import Table
 from ...records import dataclass
 from ...request.request import Request
 from ...units import J_PER_KWH
 from ..energy.energy import pue_of, run_energy
 from ..energy.grid import grid_of_region
-from ..money.offer import Market
 from ..run.api import settings_of
 from ..run.duration import TERMS, Work, total_s
 from ..run.schema import RunOptions

@@ -15,6 +15,8 @@ from typing import Any
 from ...cost.constants import constants
 from ...errors import ConfigError, PrecisionTimeError, UnknownNameError
 from ...hardware.catalog import Custom, NodeType, get_node_type
+from ...hardware.prices.offer import Market, Offer
+from ...hardware.prices.offers import offers
 from ...io import packaged_toml
 from ...parallel.space import powers_of_two
 from ...precision.support import natural_precision
@@ -23,8 +25,6 @@ from ...request.batch import tokens_per_sample
 from ...request.request import Request
 from ...request.schema import GLOBAL_BATCHES
 from ...workload.workload import Workload
-from ..money.offer import Market, Offer
-from ..money.offers import offers
 
 _NEAR_SHARE = 0.05
 """Of an assumed batch, by which it may move so that the devices share it evenly."""

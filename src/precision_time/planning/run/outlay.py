@@ -11,12 +11,12 @@ from ...diagnostics import Diagnostics
 from ...errors import CatalogError
 from ...hardware.device import Device
 from ...hardware.device_table import catalog_name
+from ...hardware.prices.cost import RunCost, Term, list_rate, run_cost
+from ...hardware.prices.offer import Market, Offer
+from ...hardware.prices.offers import offers
 from ...records import dataclass
 from ..energy.energy import Pue, RunEnergy, given_pue, pue_of, run_energy
 from ..energy.grid import Intensity, intensity, read_hourly
-from ..money.cost import RunCost, Term, list_rate, run_cost
-from ..money.offer import Market, Offer
-from ..money.offers import offers
 from .prediction import RunPhase
 from .schema import RunOptions
 

@@ -11,10 +11,10 @@ import pytest
 from precision_time.cli.main import main
 from precision_time.errors import CatalogError, UnknownNameError
 from precision_time.hardware.catalog import get_device
-from precision_time.planning.money.currency import parse_currency
-from precision_time.planning.money.offer import Market
-from precision_time.planning.money.offers import known_regions, offers, usd_per_device_hour, with_reserved
-from precision_time.planning.money.reading import COLUMNS, read_prices, read_table, written_table
+from precision_time.hardware.prices.currency import parse_currency
+from precision_time.hardware.prices.offer import Market
+from precision_time.hardware.prices.offers import known_regions, offers, usd_per_device_hour, with_reserved
+from precision_time.hardware.prices.reading import COLUMNS, read_prices, read_table, written_table
 
 PUBLISHED = {
     "A100": 1.10, "A100-SXM4-40GB": 1.10, "A100-PCIE-40GB": 1.10, "A100-SXM4-80GB": 1.50, "A10": 0.60,

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...cache import data
 from ...errors import CatalogError, UnknownNameError
-from ...hardware.device_table import canonical_device
+from ..device_table import canonical_device
 from .accelerators import words
 from .offer import Market, Offer
 from .reading import read_table

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import CatalogError
-from ...hardware.nodes import NodeType
 from ...records import dataclass
+from ..nodes import NodeType
 from .accelerators import node_of_instance
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from ...cache import data
 from ...errors import CatalogError, UnknownNameError, shown
-from ...hardware.device_table import canonical_device
 from ...io import packaged, read_input, table_cell
 from ...records import dataclass
+from ..device_table import canonical_device
 from .accelerators import listed_device, words
 from .offer import Offer
 
