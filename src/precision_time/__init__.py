@@ -48,7 +48,7 @@ _HOMES = {
     "Alternative": ".predict.changes",
     "AsyncClient": ".client.client",
     "Client": ".client.client",
-    "Interval": ".predict.prediction",
+    "Interval": ".predict.headline",
     "LaunchConfig": ".launch.emit",
     "LayoutSearch": ".planning.layouts.result",
     "MemoryTimeline": ".planning.layouts.memory_timeline",
