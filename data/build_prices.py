@@ -80,7 +80,10 @@ def read_by_hand(rows: list[Row]) -> Iterator[Row]:
     for part in lists["instances"]:
         regions = set(part.get("regions", ()))
         regions |= {row["region"] for row in rows if row["cloud"] == part.get("regions_of")}
-        for text in part["rows"]:
+        for text in part.get("rows_in", ()):
+            region, name, accelerator, count, *prices = text.split(",")
+            yield _row(part, name, region, accelerator, float(count), *prices)
+        for text in part.get("rows", ()):
             if "rows_by_region" in part:
                 region, *prices = text.split(",")
                 name, accelerator, count = part["rows_by_region"].split(",")

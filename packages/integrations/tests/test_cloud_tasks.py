@@ -106,10 +106,10 @@ def test_what_a_task_lacks_is_said_with_what_to_give(changes: dict[str, Any], wo
 
 
 def test_nobody_elses_price_stands_for_an_unknown_cloud() -> None:
-    found = sky(resources={"accelerators": "A100-80GB:8", "cloud": "runpod"})
+    found = sky(resources={"accelerators": "A100-80GB:8", "cloud": "fluidstack"})
     assert found.run is not None
     assert found.cost_usd is None
-    assert "runpod" in " ".join(found.notes)
+    assert "fluidstack" in " ".join(found.notes)
     assert sky(resources={"accelerators": "A100-80GB:8", "local_disk": "nvme"}).unread == (
         "resources.local_disk: 'nvme'",
     )
