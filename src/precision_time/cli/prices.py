@@ -208,8 +208,8 @@ def _import(
 
 def _update(path: Path, cloud: str | None, date: str | None, json_output: bool) -> None:
     """A list into the user's own folder, under its date; one that is there is never replaced."""
-    from ..io import write_atomically
     from ..hardware.prices.reading import own_lists_folder, read_prices, written_table
+    from ..io import write_atomically
 
     read = read_prices(path, cloud=cloud, date=date)
     if read.undated:
