@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -51,9 +52,9 @@ def test_what_is_not_known_of_the_run_is_said_first(asked: dict[str, Any], start
 def test_the_money_is_the_price_times_the_hours() -> None:
     answer = predict_time(**_LORA, epochs=3)
     found = Headline.of(answer)
-    assert found.cost_usd is not None and found.device_hours is not None
-    rate = float(found.price.partition(" ")[0])
-    assert found.cost_usd == pytest.approx(rate * found.device_hours)
+    assert found.cost_usd is not None and found.run_s is not None
+    hourly, instances = re.match(r"([\d.]+) USD an hour, (\d+) x ", found.price).groups()  # type: ignore[union-attr]
+    assert found.cost_usd == pytest.approx(float(hourly) * int(instances) * found.run_s / 3600.0, rel=0.01)
     assert {*FIGURES} <= found.to_dict().keys()
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import TYPE_CHECKING, Any
 
 from ..diagnostics import SAMPLES, Severity, texts_of
-from ..hardware.prices.offers import usd_per_device_hour
+from ..hardware.prices.offer import Market, Offer
+from ..hardware.prices.offers import cheapest_offer
 from ..records import dataclass
 from ..units import GIBI, MEGA, format_duration, format_range, grouped
 
@@ -16,7 +18,6 @@ _DIGITS = 6
 _HOUR_S = 3600.0
 _CENTS_FROM, _CENTS_TO = 0.1, 100.0
 _LEFT_OUT = "evaluation, checkpoints and start-up not included"
-_REFERENCE = "the lowest of the reference lists (precision-time list prices)."
 VERSION = 1
 """Of the shape: a key that leaves or changes its meaning raises it, a new one does not."""
 
@@ -79,6 +80,8 @@ class Headline:
 
     batch_size: float
     """Samples per device and forward pass."""
+    usd_per_hour: float | None = None
+    """Of all devices; None where no price is known."""
     samples: str = ""
     """What a sample is, where that was assumed."""
     steps: int | None = None
@@ -88,11 +91,11 @@ class Headline:
 
     @classmethod
     def of(cls, answer: Prediction) -> Headline:
-        """That of an answer, whose money is by the reference price of its device."""
-        rate = usd_per_device_hour(answer.device)
-        hours = answer.device_hours
-        usd = None if rate is None or hours is None else rate * hours
-        price = "" if usd is None else f"{rate:g} USD for a device-hour, {_REFERENCE}"
+        """That of an answer, whose money is by the cheapest known offer of its devices."""
+        offer = cheapest_offer(answer.device, devices=answer.gpus, nodes=answer.nodes)
+        hourly = None if offer is None else offer.rented(Market.ON_DEMAND, answer.gpus)[2]
+        run_s = answer.total_time_s
+        usd = None if hourly is None or run_s is None else hourly * run_s / _HOUR_S
         said = next((item.text for item in answer.remarks if item.code == SAMPLES), "")
         return cls(
             model=answer.model,
@@ -104,8 +107,9 @@ class Headline:
             run_interval=answer.total_interval,
             run_missing=answer.total_time_missing,
             cost_usd=usd,
-            price=price,
-            device_hours=hours,
+            usd_per_hour=hourly,
+            price="" if offer is None or usd is None else _said_price(offer, answer.gpus),
+            device_hours=answer.device_hours,
             fits=answer.fits,
             memory_bytes_per_device=answer.memory_bytes_per_device,
             device_memory_bytes=answer.device_memory_bytes,
@@ -142,8 +146,8 @@ class Headline:
         return f"{self._taking(what)} {', '.join([took, *spent])}{after}."
 
     def _line_of_units(self) -> str:
-        seconds, rate = MEGA / self.throughput, usd_per_device_hour(self.device)
-        usd = "" if rate is None else f", about {_dollars(rate * self.gpus * seconds / _HOUR_S)}"
+        seconds, hourly = MEGA / self.throughput, self.usd_per_hour
+        usd = "" if hourly is None else f", about {_dollars(hourly * seconds / _HOUR_S)}"
         give = self.run_missing.partition("To fix: give ")[2].rstrip(".")
         asked = f"; for the run give {give}" if give else ""
         units = self._taking(f"a million {self.throughput_unit.partition('/')[0]}", many=True)
@@ -192,6 +196,15 @@ class Headline:
             **(figures if self.fits else {"if_it_fitted": figures}),
             **{name: _plain(getattr(self, name)) for name in CERTAIN},
         }
+
+
+def _said_price(offer: Offer, gpus: int) -> str:
+    """Which offer a price is of, and how old its list is."""
+    instances = offer.rented(Market.ON_DEMAND, gpus)[0]
+    return (
+        f"{offer.stated_price(Market.ON_DEMAND):g} USD an hour, {instances:,} x {offer.instance_type} in "
+        f"{offer.cloud}:{offer.region}, the cheapest known on demand ({offer.dated(datetime.date.today())})."
+    )
 
 
 def _within(interval: Interval | None) -> str:
