@@ -62,11 +62,11 @@ def predict_whole_run(
         answer = run_of if (server := chosen()) is None else server.run_of
         found = answer(request, options, in_file.get(PHASES))
     if brief:
-        from ..planning.headline import Headline
-
-        write_json(Headline.of(found).to_dict())
+        write_json(found.headline.to_dict())
+    elif json_output:
+        write_json({**found.to_dict(), **found.headline.apart()})
     else:
-        write_result(found, json_output=json_output)
+        write_result(found, json_output=False)
     if plot is not None:
         write_picture(found, plot)
         message(f"Wrote {plot}")

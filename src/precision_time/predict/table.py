@@ -8,14 +8,13 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..diagnostics import LAYOUT_CHOSEN, SHARDED
 from ..errors import ConfigError
 from ..precision.catalog import shown_precision
 from ..records import dataclass
 from ..render.blocks import GAP, Band, BandedLine, Block, Text, Tone, warnings
 from ..render.table import Table
 from ..units import format_duration, grouped
-from .page import doubt, figures_of, in_one_line, interval_title, leading, lengths_of
+from .page import doubt, figures_of, interval_title, leading, lengths_of
 from .prediction import Prediction, Skipped
 
 if TYPE_CHECKING:
@@ -299,7 +298,7 @@ def table_of(rows: Sequence[Row], *, varied: Sequence[str]) -> Table:
 
 def _assumed_layout(answer: Prediction) -> str:
     """What of the layout was assumed for this row, as it is typed; rows that differ in it say so."""
-    said = (item.text for item in answer.diagnostics if item.code in (LAYOUT_CHOSEN, SHARDED))
+    said = (item.text for item in answer.diagnostics if item.code in ("default-layout", "default-sharding"))
     return ", ".join(found[1] for text in said if (found := _ASSUMED.search(text))) or "-"
 
 
@@ -332,7 +331,7 @@ def _best(rows: Sequence[Row]) -> list[str]:
     answers = [row.answer for row in fitting if isinstance(row.answer, Prediction)]
     best, most = leading(answers), max(answers, key=lambda answer: answer.throughput)
     fit = " of those that fit" * (len(fitting) < len(found))
-    lines = [f"Most throughput{fit}{doubt(best)}: {in_one_line(best)}"]
+    lines = [f"Most throughput{fit}{doubt(best)}: {best.in_one_line()}"]
     if not most.on_measured_device and most is not best:
         lines.append(
             f"More{doubt(most)}: {most.gpus} x {most.device}, {format_duration(most.step_time_s)} per step, "

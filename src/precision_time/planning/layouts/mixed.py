@@ -39,7 +39,7 @@ _HOUR = 3600.0
 _NETWORK_TERMS = ("exposed_s", "contention_s")
 ASSUMED = (
     "Plain data parallelism, every kind on hosts of its own: a step is the longest computation and the "
-    "longest exchange of gradients, each as predicted of a job of that kind alone with as many devices and hosts.",
+    "longest exchange of gradients, each as predicted of as many devices and hosts of that kind alone.",
     "The exchange crosses the network between hosts; its kind is the slower of the hosts' usual ones.",
     "Nothing mixed was measured: the intervals of the parts do not hold for the whole.",
 )
@@ -266,8 +266,8 @@ def _check(request: Request, kinds: Sequence[tuple[str, int]]) -> None:
     if named:
         raise ConfigError(
             f"{', '.join(sorted(named))} with devices of several kinds ({request.device}) is not possible. "
-            "The rule: they are priced in plain data parallelism alone; a model that is split between them needs "
-            "parts that fit each kind. To fix: leave it out, or take one kind."
+            "The rule: they are priced in plain data parallelism alone; a model that is split between them "
+            "needs parts that fit each kind. To fix: leave it out, or take one kind."
         )
     said = {name for name in ("gpus", "nodes", "node_type") if getattr(request, name) not in (None, 1)}
     if said:

@@ -53,7 +53,9 @@ _TEXT = frozenset(
     }
 )
 """Fields that hold words; the others hold numbers or switches."""
-_SWITCHES = frozenset({"packing", "sequence_parallel", "channels_last", "fused_optimizer", "real_input"})
+_SWITCHES = frozenset(
+    {"packing", "sequence_parallel", "channels_last", "fused_optimizer", "real_input", "chunked_loss"}
+)
 _TARGETS = re.compile(r"[\w.-]+(,[\w.-]+)*")
 _MOST_SHOWN = 60
 
@@ -127,13 +129,15 @@ def read_given(
     _leave(draft)
     if vocabulary.stack:
         draft.fields.setdefault("stack", vocabulary.stack)
+    told = {each.key for each in draft.read if each.fields}
+    read = [each for each in draft.read if each.fields or each.key not in told]
     return Recipe(
         source=source,
         project=vocabulary.versioned,
         fields=draft.fields,
         run=draft.run,
         silent=frozenset({*draft.fields} - said),
-        read=tuple(sorted(draft.read, key=lambda said: said.line)),
+        read=tuple(sorted(read, key=lambda said: said.line)),
         assumed=tuple(draft.assumed),
         unread=tuple(dict.fromkeys(draft.unread)),
         idle=_idle(draft),
