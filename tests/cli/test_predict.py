@@ -325,3 +325,5 @@ def test_devices_of_several_kinds_are_one_answer(cli: Callable[..., Any], tmp_pa
     assert [part["gpus"] for part in found["parts"]] == [2, 1] and found["fits"]
     refused = cli("predict", "resnet18", "-d", "2xT4+2xV100", "--pp", "2")
     assert refused.code != 0 and "plain data parallelism" in refused.err
+    refused = cli("predict", "resnet18", "-d", "2xT4+2xV100", "--out", str(tmp_path / "t.csv"))
+    assert refused.code != 0 and "leave out --jobs, --out" in refused.err

@@ -28,6 +28,7 @@ from .output import message, progress, progress_bar, write_json, write_launch_co
 from .request_options import report_of, request_options, requests_of, requests_of_jobs, say_recipe
 
 if TYPE_CHECKING:
+    from ..predict.prediction import Skipped
     from ..predict.predictions import Predictions
     from ..predict.table import Row
     from ..request.request import Request
@@ -165,7 +166,7 @@ def predict(
     _check_files(files["plot"], memory_timeline, trace)
     server = chosen(memory_timeline=memory_timeline, trace=trace, emit=emit)
     asked = requests_of(str(model), fields) if jobs is None else requests_of_jobs(jobs, fields)
-    _say_mixed([] if jobs else asked, json_output=json_output, why=why)
+    _say_mixed(asked, (jobs, out, emit, trace, memory_timeline), json_output=json_output, why=why)
     each = None if server is None else server.answer_each
     if jobs is None or each is not None:
         with progress(f"Predicting {model or jobs}"):
@@ -214,14 +215,24 @@ def _begin(model: str | None, of_recipe: str | None, fields: dict[str, Any], *, 
     say_recipe(model, fields, aside=aside)
 
 
-def _say_mixed(asked: Sequence[Request], *, json_output: bool, why: bool) -> None:
+def _say_mixed(
+    asked: Sequence[Request | Skipped], elsewhere: tuple[object, ...], *, json_output: bool, why: bool
+) -> None:
     """The answer to one request for devices of several kinds, and the end; nothing for others."""
-    if len(asked) != 1 or "+" not in str(asked[0].device):
+    device = getattr(asked[0], "device", None) if len(asked) == 1 else None
+    if "+" not in str(device):
         return
     from ..planning.layouts.mixed import kinds_in, predict_mixed
+    from ..request.request import Request
 
-    if kinds_in(asked[0].device):
-        found = predict_mixed(asked[0])
+    [request] = asked
+    if isinstance(request, Request) and kinds_in(device):
+        if any(elsewhere):
+            raise ConfigError(
+                f"{device} is answered on the terminal or as --json alone. To fix: leave out --jobs, --out, "
+                "--emit, --trace and --memory-timeline."
+            )
+        found = predict_mixed(request)
         write_result(found, json_output=json_output, why=why)
         raise typer.Exit(0 if found.fits else NOTHING_FITS)
 
