@@ -144,7 +144,7 @@ def test_a_plot_has_a_line_for_each_job(tmp_path: Path) -> None:
     write_plot(found, tmp_path / "sweep.png")
     assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(ConfigError, match="--gpus"):
-        write_plot(Predictions(answers=found.answers[:1]), tmp_path / "one.svg")
+        write_plot(Predictions.of(found.answers[:1]), tmp_path / "one.svg")
 
 
 def test_nearest_runs_do_not_depend_on_what_else_is_asked() -> None:

@@ -24,7 +24,6 @@ from precision_time.planning.layouts.pictures import (
 )
 from precision_time.planning.layouts.timeline import Bar, StepTimeline, Stream, step_timeline
 from precision_time.predict.answer import answer
-from precision_time.predict.view import prediction_of
 
 from .conftest import Question
 
@@ -42,7 +41,7 @@ LAYOUTS = {
 @pytest.fixture(scope="module", params=LAYOUTS)
 def step(request: pytest.FixtureRequest, small: Question) -> StepTimeline:
     job = under(small.job, LAYOUTS[request.param])
-    return step_timeline(job, prediction_of(answer(Jobs.of([job]), shipped_predictor()), 0))
+    return step_timeline(job, answer(Jobs.of([job]), shipped_predictor())[0])
 
 
 def shown(bars: tuple[Bar, ...]) -> list[Bar]:
