@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
 from ..diagnostics import Severity, texts_of
+from ..hardware.prices.offer import Market, Offer
+from ..hardware.prices.offers import cheapest_offer
 from ..predict.prediction import Interval, Prediction
 from ..records import dataclass
 from ..units import format_bytes, format_duration, format_range, grouped
-from .money.offers import usd_per_device_hour
 from .run.prediction import RunPrediction
 
 _DIGITS = 6
+_SECONDS_PER_HOUR = 3600.0
 VERSION = 1
 """Of the shape: a key that leaves or changes its meaning raises it, a new one does not."""
 
@@ -65,7 +68,7 @@ class Headline:
 
     @classmethod
     def of(cls, answer: Prediction | RunPrediction) -> Headline:
-        """That of an answer; a run that is steps alone costs the reference price of its device."""
+        """That of an answer; a run that is steps alone costs the cheapest known offer of its devices."""
         step = answer.phases[0].prediction if isinstance(answer, RunPrediction) else answer
         run, usd, price = _run_of(answer)
         return cls(
@@ -132,11 +135,20 @@ def _run_of(
         )
     if answer.total_time_s is None:
         return None, None, ""
-    rate = usd_per_device_hour(answer.device)
-    if rate is None or answer.device_hours is None:
+    offer = cheapest_offer(answer.device, devices=answer.gpus, nodes=answer.nodes)
+    if offer is None:
         return (answer.total_time_s, answer.total_interval), None, ""
-    price = f"{rate:g} USD for a device-hour, the lowest of the reference lists (precision-time list prices)."
-    return (answer.total_time_s, answer.total_interval), rate * answer.device_hours, price
+    count, _, usd_per_hour = offer.rented(Market.ON_DEMAND, answer.gpus)
+    usd = usd_per_hour * answer.total_time_s / _SECONDS_PER_HOUR
+    return (answer.total_time_s, answer.total_interval), usd, _said_price(offer, count)
+
+
+def _said_price(offer: Offer, instances: int) -> str:
+    """Which offer a price is of, and how old its list is."""
+    return (
+        f"{offer.stated_price(Market.ON_DEMAND):g} USD an hour, {instances:,} x {offer.instance_type} in "
+        f"{offer.cloud}:{offer.region}, the cheapest known on demand ({offer.dated(datetime.date.today())})."
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -198,7 +198,7 @@ def question_of(request: RequestFields, workload: Workload, cluster: Cluster) ->
         workload: What is trained.
         cluster: Where.
     """
-    given = request.model_fields_set
+    given = request.model_fields_set | ({"zero_stage"} if request.says_sharding else set())
     like = cluster.reference
     if like is not None and (cluster.node_type, cluster.inter_node) == (like.node_type, like.inter_node):
         given -= {"custom"}  # a file that says no links of its own

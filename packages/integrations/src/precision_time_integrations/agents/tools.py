@@ -24,6 +24,8 @@ from precision_time.request.request import Request
 from precision_time.request.schema import RequestFields
 from precision_time.workload.resolve import check_named_in_data
 
+from ..recipes.sent import SENT, read_sent
+
 REFUSED: Mapping[str, str] = {
     "calibration": "give anchors, steps that were measured",
     "custom": "describe the hardware in a file and ask on the command line",
@@ -94,14 +96,31 @@ def _job(arguments: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: If one does, or stands in both places.
     """
-    further = arguments.get("fields") or {}
-    if not isinstance(further, Mapping):
-        raise ConfigError(f"fields={shown(further)} is no object. To fix: name and value of each field.")
+    further = _stated(arguments.get("fields"))
     said = {name: value for name, value in arguments.items() if name != "fields" and value is not None}
     twice = said.keys() & further.keys()
     if twice:
         raise ConfigError(f"{min(twice)} is given twice, once under fields. To fix: give one of them.")
-    found = {**said, **further}
+    return _checked({**said, **further})
+
+
+def _stated(fields: Any) -> Mapping[str, Any]:
+    """What `fields` holds.
+
+    Raises:
+        ConfigError: If it is no object, or a field in it names a file or code.
+    """
+    if fields is not None and not isinstance(fields, Mapping):
+        raise ConfigError(f"fields={shown(fields)} is no object. To fix: name and value of each field.")
+    return _checked(dict(fields or {}))
+
+
+def _checked(found: dict[str, Any]) -> dict[str, Any]:
+    """Fields of which none names a file or code.
+
+    Raises:
+        ConfigError: If one does.
+    """
     for name, value in found.items():
         own = RequestFields.own_name(name)
         if own in REFUSED:
@@ -230,6 +249,19 @@ def _device(device: Any) -> dict[str, Any]:
     return plain
 
 
+def _read_recipe(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    found = read_sent(arguments, given=_stated(arguments.get("fields")))
+    job, said = found.pop("job"), found["recipe"]
+    question = {name: job.pop(name) for name in _FIELDS if name in job}
+    answer = (
+        f"Read as {found['project']}: {len(said['read'])} keys, {len(said['assumed'])} values assumed, "
+        f"{len(said['not_understood'])} not understood."
+    )
+    if found["missing"]:
+        answer += f" Not said: {', '.join(found['missing'])}."
+    return {"answer": answer, "question": question | ({"fields": job} if job else {}), **found}
+
+
 def _object(properties: Mapping[str, Any], required: tuple[str, ...] = ()) -> dict[str, Any]:
     return {
         "type": "object",
@@ -319,6 +351,18 @@ def tools() -> tuple[AgentTool, ...]:
             takes=_job_schema(every, what={"enum": ["assumptions", "numbers", "precision"]}),
             gives=_answer(),
             call=_explain,
+        ),
+        AgentTool(
+            name="read_recipe",
+            takes=SENT,
+            gives=_answer(
+                project=_TEXT,
+                report=_TEXTS,
+                missing=_TEXTS,
+                question={"type": "object"},
+                recipe={"type": "object"},
+            ),
+            call=_read_recipe,
         ),
         AgentTool(
             name="devices",
