@@ -220,7 +220,7 @@ def _at_one_batch(requests: Sequence[Request], found: Predictions, answers: Answ
         order[place] = (
             answer.remarking(assumed)
             if isinstance(answer, Prediction)
-            else replace(answer, request=requests[place].to_dict())
+            else Skipped.of(requests[place], answer.raised)
         )
     return replace(both, order=tuple(order))
 

@@ -50,24 +50,22 @@ class NearestMeasurement:
     """Whether the source does not state the precision."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Skipped:
     """A request that has no answer."""
 
     request: Mapping[str, Any]
     """Its fields, as `Prediction.request` has them."""
     reason: str
-    error: PrecisionTimeError | None = dataclasses.field(default=None, repr=False, compare=False)
-    """What was raised; None of an answer that was read from somewhere."""
+    error: ClassVar[PrecisionTimeError | None] = None
+    """What was raised; None where it was read from somewhere. No field: not compared, not written."""
 
     @classmethod
     def of(cls, request: Request, error: PrecisionTimeError) -> Skipped:
         """A request that was refused."""
-        return cls(request=request.to_dict(), reason=str(error), error=error)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready dictionary."""
-        return {"request": self.request, "reason": self.reason}
+        found = cls(request=request.to_dict(), reason=str(error))
+        vars(found)["error"] = error
+        return found
 
     @property
     def raised(self) -> PrecisionTimeError:

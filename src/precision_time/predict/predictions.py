@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
@@ -170,7 +170,7 @@ class Predictions(Tabular):
         return {
             "predictions": [prediction.to_dict() for prediction in self.predictions],
             "skipped": [
-                {"number": number, **each.to_dict()}
+                {"number": number, **asdict(each)}
                 for number, each in enumerate(self.order, start=1)
                 if isinstance(each, Skipped)
             ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from precision_time.planning.decision.api import plan
@@ -11,6 +12,7 @@ from precision_time.planning.run.api import run_of
 from precision_time.planning.run.phases import phases_of
 from precision_time.planning.run.schema import RunOptions
 from precision_time.predict.compare import answer_all
+from precision_time.predict.prediction import Prediction
 from precision_time.request.request import Request
 
 from .problems import TooLargeError
@@ -22,7 +24,10 @@ def answers_of(requests: Sequence[Request]) -> list[dict[str, Any]]:
     Raises:
         PrecisionTimeError: If a name is unknown, or no request can be answered.
     """
-    return [each.to_dict() for each in answer_all(requests).answers]
+    return [
+        each.to_dict() if isinstance(each, Prediction) else asdict(each)
+        for each in answer_all(requests).answers
+    ]
 
 
 def run_of_call(
