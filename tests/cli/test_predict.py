@@ -13,7 +13,8 @@ import pytest
 
 from precision_time.diagnostics import Diagnostic, Severity
 from precision_time.errors import ConfigError
-from precision_time.predict.prediction import Interval, Prediction, Skipped
+from precision_time.predict.headline import Interval
+from precision_time.predict.prediction import Prediction, Skipped
 from precision_time.predict.predictions import Predictions
 from precision_time.request.request import Request
 

@@ -207,3 +207,42 @@ def test_a_file_names_no_files(typed: dict[str, Any], tmp_path: Path) -> None:
     alone = estimate_job(source="", fields=fields, given=typed)
     assert alone.run is None and "precision of the job is in a file" in alone.reason
     assert estimate_job(source="", fields=fields, given={**typed, "precision": "bf16"}).run is not None
+
+
+def test_a_recipe_is_reported_and_answered_as_predict_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "lora.yml"
+    path.write_text(
+        "base_model: NousResearch/Llama-3.2-1B\nadapter: lora\nlora_r: 16\nsequence_len: 2048\n"
+        "micro_batch_size: 2\nnum_epochs: 1\nbf16: auto\nfoo: 1\ndatasets:\n- path: tatsu-lab/alpaca\n"
+    )
+    words = [str(path), "-d", "A100", "-b", "4"]
+
+    def said(*words: str) -> tuple[str, str]:
+        with pytest.raises(SystemExit, match="0"):
+            main([*words])
+        return capsys.readouterr()
+
+    out, err = said("estimate", *words)
+    assert "axolotl 0.18.0: time and cost" in out
+    lines = [" ".join(line.split()) for line in err.splitlines()]
+    assert lines[0].startswith(f"{path} is read as axolotl 0.18.0: line 1: base_model=")
+    assert "Not understood: line 8: foo=1: not a key that is known of axolotl." in " ".join(lines)
+    assert "Overridden by your options: batch_size, 2 in the recipe, is 4." in " ".join(lines)
+    [job] = json.loads(said("estimate", *words, "--json")[0])["jobs"]
+    run = json.loads(said("predict", *words, "--whole-run", "--json")[0])
+    assert job["reason"] == ""
+    assert job["expected_s"] == run["total_s"] > 0
+    assert job["report"][0].startswith(f"{path} is read as")
+
+
+def test_python_is_a_recipe_whatever_its_first_line(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(
+        "#!/usr/bin/env python\nfrom trl import SFTConfig, SFTTrainer\n"
+        "SFTTrainer('gpt2', args=SFTConfig(max_steps=10, max_length=512, bf16=True))\n"
+    )
+    [job] = estimate_file(path, given={"device": "A100", "usd_per_device_hour": 1.0})
+    assert (job.source.split()[0], job.reason) == ("TRL", "")
+    assert job.run is not None and job.cost_usd is not None

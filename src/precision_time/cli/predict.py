@@ -219,7 +219,7 @@ def _reported(model: str | None, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _headlines(found: Predictions) -> dict[str, Any]:
     """What decides of each answer, as JSON."""
-    from ..planning.headline import VERSION, Headline
+    from ..predict.headline import VERSION, Headline
 
     return {
         "schema": f"brief/{VERSION}",

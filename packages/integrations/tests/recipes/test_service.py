@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +18,12 @@ from precision_time.request.recipes import recipe_of
 from precision_time_integrations.recipes.sent import SENT
 from precision_time_integrations.routes import recipes as route
 from precision_time_server import app
+from precision_time_server.routes.page import form_fields
 from precision_time_server.settings import Settings
 
 PATH = "/v1/recipes"
+PAGE = resources.files("precision_time_server") / "page"
+NODE = shutil.which("node")
 PUBLIC = Path(__file__).parent / "public"
 
 
@@ -73,6 +79,31 @@ def test_what_is_read_is_a_job_that_the_service_answers(client: TestClient) -> N
     assert answer.status_code == 200, answer.text
     assert answer.json()["gpus"] == 8
     assert answer.json()["total_time_s"] > 0
+
+
+@pytest.mark.skipif(NODE is None, reason="node is not installed")
+def test_what_the_page_asks_of_a_recipe_is_its_job(client: TestClient) -> None:
+    """The texts that a job becomes in the form, sizes and switches among them, ask for the same."""
+    command = (
+        "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 24 --hidden-size 2048 --seq-length 2048"
+        " --num-attention-heads 16 --micro-batch-size 2 --global-batch-size 256 --sequence-parallel --bf16"
+        " --tensor-model-parallel-size 2 --train-iters 500"
+    )
+    jobs = [asked(client, **sent)["job"] for sent in (route._EXAMPLE, {"text": command})]
+    code = f"""
+import {{ jobTexts }} from "{(Path(str(PAGE)) / "recipe-job.js").as_uri()}";
+import {{ askOf }} from "{(Path(str(PAGE)) / "job.js").as_uri()}";
+const fields = {json.dumps(form_fields())};
+console.log(JSON.stringify({json.dumps(jobs)}.map((job) => askOf(jobTexts(job, fields, {{}}), fields))));
+"""
+    done = subprocess.run(
+        [str(NODE), "--input-type=module", "-e", code], capture_output=True, text=True, check=True
+    )
+    for job, question in zip(jobs, json.loads(done.stdout), strict=True):
+        assert question["path"] == "v1/predictions"
+        answers = [client.post("/v1/predictions", json=each).json() for each in (job, question["body"])]
+        assert answers[0]["step_time_s"] == answers[1]["step_time_s"]
+        assert answers[0]["memory_bytes_per_device"] == answers[1]["memory_bytes_per_device"]
 
 
 def test_fields_stand_in_the_place_of_the_recipe(client: TestClient) -> None:

@@ -57,21 +57,24 @@ class PriceList:
 
 
 @data
-def read_table(*, reference: bool = False) -> PriceList:
+def read_table(*, reference: bool = False, device: str | None = None) -> PriceList:
     """The table that ships.
 
     Args:
         reference: The editions on which published comparisons stand, in the place of all that no newer one
             replaces.
+        device: Rows of this one alone, by its name in the catalog: an answer asks for no other.
     """
-    text = packaged(__package__, "data/prices.csv").read_text(encoding="utf-8")
+    lines = packaged(__package__, "data/prices.csv").read_text(encoding="utf-8").splitlines()
+    if device is not None:
+        lines = [lines[0], *(line for line in lines if f",{device}," in line)]
     known = words()["sources"]
     void = {old for source in known.values() for old in source.get("replaces", ())}
     wanted = {
         name for name, source in known.items() if (source.get("reference") if reference else name not in void)
     }
     found = _Reader()
-    for row in csv.DictReader(io.StringIO(text)):
+    for row in csv.DictReader(lines):
         if row["source"] in wanted:
             source = known[row["source"]]
             found.take({**row, "source": source["text"], "date": source["date"]})

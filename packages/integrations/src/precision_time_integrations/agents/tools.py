@@ -11,7 +11,6 @@ from precision_time.errors import ConfigError, shown
 from precision_time.hardware.catalog import get_device, known_devices
 from precision_time.io import packaged_toml
 from precision_time.planning.decision.api import PLANNED_FIELDS, RUN_FIELDS, plan
-from precision_time.planning.headline import Headline
 from precision_time.planning.layouts.api import SEARCHED_FIELDS, find_layouts
 from precision_time.planning.run.api import predict_run
 from precision_time.planning.run.schema import RunOptions
@@ -19,6 +18,7 @@ from precision_time.precision.catalog import is_policy_file
 from precision_time.predict.changes import sensitivity, what_matters
 from precision_time.predict.compare import answer_all
 from precision_time.predict.explain import EXPLAINED_FIELDS, explain
+from precision_time.predict.headline import Headline
 from precision_time.request.json_schema import job_file_schema
 from precision_time.request.request import Request
 from precision_time.request.schema import RequestFields
@@ -143,7 +143,7 @@ def _predict(arguments: Mapping[str, Any]) -> dict[str, Any]:
     of_run = {name: fields.pop(name) for name in [*fields] if name in RunOptions.model_fields}
     if of_run:
         run = predict_run(Request.of(fields), **of_run)
-        return {**_said(Headline.of(run)), "run_terms_s": dict(run.terms)}
+        return {**_said(run.headline), "run_terms_s": dict(run.terms)}
     answered = answer_all([Request.of(fields)], strict=True).predictions[0]
     return {
         **_said(Headline.of(answered)),

@@ -157,6 +157,14 @@ def _values(call: SourceCall, prefix: str, before: Mapping[str, Stated]) -> dict
     found = {f"{prefix}{key}": value for key, value in call.values.items()}
     if prefix and any(key in before for key in found):
         return {}
+    first = call.values.get("0")
+    if (
+        first is not None
+        and isinstance(first.value, str)
+        and not first.unknown
+        and _TRAINER.fullmatch(call.name)
+    ):
+        found.setdefault("model", first)
     return {key: value for key, value in found.items() if not (prefix == "" and key.isdigit())}
 
 
