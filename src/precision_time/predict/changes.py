@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..cost.job import Job
+from ..arrays import Floats
+from ..cost.job import Job, Jobs
 from ..diagnostics import LAYOUT_CHOSEN
 from ..errors import PrecisionTimeError
 from ..hardware.catalog import device_assumption, known_devices
@@ -25,10 +26,12 @@ from ..hardware.device import Cluster
 from ..hardware.device_table import catalog_name
 from ..io import packaged_toml
 from ..learn.artifact import TrainedPredictor, chosen_predictor
+from ..learn.calibration.calibration import Calibration
+from ..learn.priced import price_jobs
 from ..records import dataclass
 from ..request.request import Request
 from ..request.signature import as_request, takes_request_fields
-from .columns import columns_of_changes
+from .columns import CHANGED, RunLength, calibrated_times, check_peak, columns_of, fed
 from .remedies import asked, at_layout
 
 if TYPE_CHECKING:
@@ -115,10 +118,9 @@ def what_matters(
         base = asked_for.resolve(workload=base.workload)
     rows = packaged_toml(__package__, "data/alternatives.toml")["alternative"]
     tried = [(row, value, job) for row in rows for value, job in _jobs(row, asked_for, base, prediction)]
-    trained = predictor or chosen_predictor(asked_for.predictor)
-    changed = columns_of_changes([base, *(job for *_, job in tried)], asked_for, trained)
-    each_s = (1.0 / changed["throughput"]).tolist()
-    base_bytes, *needed = changed["memory_bytes_per_device"].tolist()
+    columns = changed([base, *(job for *_, job in tried)], asked_for, predictor)
+    each_s = (1.0 / columns["throughput"]).tolist()
+    base_bytes, *needed = columns["memory_bytes_per_device"].tolist()
     found: dict[str, Alternative] = {}
     for (row, value, job), unit_s, held in zip(tried, each_s[1:], needed, strict=True):
         fits = held <= job.cluster.device.usable_bytes
@@ -140,6 +142,28 @@ def what_matters(
             fits=fits or not prediction.fits,
         )
     return tuple(sorted(found.values(), key=lambda item: -abs(np.log1p(item.time_change))))
+
+
+def changed(
+    jobs: Sequence[Job],
+    request: Request,
+    predictor: TrainedPredictor | None = None,
+    calibration: Calibration | None = None,
+    lengths: Sequence[RunLength] = (),
+) -> Mapping[str, Floats]:
+    """The columns of a job and its changes, which are as long runs as the request but where `lengths` says.
+
+    Each is as certain as the predictor is of that job: what a request leaves open is not weighed again.
+    """
+    trained, coverage = predictor or chosen_predictor(request.predictor), np.full(len(jobs), request.coverage)
+    lengths = lengths or [RunLength.of(request)] * len(jobs)
+    as_fed = fed(Jobs.of(jobs), lengths)
+    priced = price_jobs(as_fed)
+    times, _ = calibrated_times(priced, trained, coverage, calibration)
+    columns = columns_of(as_fed, lengths, priced, times, coverage=coverage, want=CHANGED)
+    if calibration is not None:
+        check_peak(as_fed, columns["step_time_s"])
+    return columns
 
 
 def _layout_chosen(job: Job) -> bool:
@@ -175,6 +199,11 @@ def _applies(row: Mapping[str, Any], request: Request, base: Job, prediction: Pr
             return False
     elif row["field"] in given:
         return False
+    return holds_for(row, base)
+
+
+def holds_for(row: Mapping[str, Any], base: Job) -> bool:
+    """Whether a job is one of those that a row of a data file is about: its `where`, `above` and `below`."""
     for name, wanted in row.get("where", {}).items():
         if attrgetter(name)(base) not in (wanted if isinstance(wanted, list) else [wanted]):
             return False
@@ -275,7 +304,7 @@ def sensitivity(model: Any, **options: Any) -> tuple[Sensitivity, ...]:
     base = request.resolve(workload=base.workload)
     tried = [*_of_request(request, base), *_of_hardware(base)]
     jobs = [base, *(job for *_, pair in tried for job in pair if job is not None)]
-    columns = columns_of_changes(jobs, request, chosen_predictor(request.predictor))
+    columns = changed(jobs, request)
     step_s, samples = columns["step_time_s"], columns["global_batch_size"]
     steps = step_s / step_s[0]
     ratios = iter(zip(steps.tolist(), (steps * samples[0] / samples).tolist(), strict=True))
@@ -352,6 +381,14 @@ def _of_hardware(base: Job) -> Iterator[_Tried]:
             if value > 0.0:
                 pair = (_link(base, level, name, 1 / _FACTOR), _link(base, level, name, _FACTOR))
                 yield f"{level}.{name}", f"{words} {_LINKS[level]}", value, pair
+
+
+def with_hardware(base: Job, factors: Mapping[str, float]) -> Job:
+    """The job on hardware with other numbers: `device.` or a link and a figure, each times its factor."""
+    for name, factor in factors.items():
+        owner, _, figure = name.partition(".")
+        base = _device(base, figure, factor) if owner == "device" else _link(base, owner, figure, factor)
+    return base
 
 
 def _device(base: Job, name: str, factor: float) -> Job:
