@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arrays import Floats
-from ..cost.job import Job, Jobs
+from ..cost.job import Job
 from ..diagnostics import LAYOUT_CHOSEN
 from ..errors import PrecisionTimeError
 from ..hardware.catalog import device_assumption, known_devices
@@ -29,7 +28,7 @@ from ..learn.artifact import TrainedPredictor, chosen_predictor
 from ..records import dataclass
 from ..request.request import Request
 from ..request.signature import as_request, takes_request_fields
-from .answer import CHANGED, RunLength, answer
+from .columns import columns_of_changes
 from .remedies import asked, at_layout
 
 if TYPE_CHECKING:
@@ -116,7 +115,8 @@ def what_matters(
         base = asked_for.resolve(workload=base.workload)
     rows = packaged_toml(__package__, "data/alternatives.toml")["alternative"]
     tried = [(row, value, job) for row in rows for value, job in _jobs(row, asked_for, base, prediction)]
-    changed = _changed([base, *(job for *_, job in tried)], asked_for, predictor)
+    trained = predictor or chosen_predictor(asked_for.predictor)
+    changed = columns_of_changes([base, *(job for *_, job in tried)], asked_for, trained)
     each_s = (1.0 / changed["throughput"]).tolist()
     base_bytes, *needed = changed["memory_bytes_per_device"].tolist()
     found: dict[str, Alternative] = {}
@@ -140,14 +140,6 @@ def what_matters(
             fits=fits or not prediction.fits,
         )
     return tuple(sorted(found.values(), key=lambda item: -abs(np.log1p(item.time_change))))
-
-
-def _changed(
-    jobs: Sequence[Job], request: Request, predictor: TrainedPredictor | None = None
-) -> Mapping[str, Floats]:
-    """The columns of a job and its changes, which are as long runs as the request."""
-    trained, lengths = predictor or chosen_predictor(request.predictor), [RunLength.of(request)] * len(jobs)
-    return answer(Jobs.of(jobs), trained, lengths=lengths, want=CHANGED).columns
 
 
 def _layout_chosen(job: Job) -> bool:
@@ -283,7 +275,7 @@ def sensitivity(model: Any, **options: Any) -> tuple[Sensitivity, ...]:
     base = request.resolve(workload=base.workload)
     tried = [*_of_request(request, base), *_of_hardware(base)]
     jobs = [base, *(job for *_, pair in tried for job in pair if job is not None)]
-    columns = _changed(jobs, request)
+    columns = columns_of_changes(jobs, request, chosen_predictor(request.predictor))
     step_s, samples = columns["step_time_s"], columns["global_batch_size"]
     steps = step_s / step_s[0]
     ratios = iter(zip(steps.tolist(), (steps * samples[0] / samples).tolist(), strict=True))
