@@ -99,8 +99,8 @@ def _deadline(given: str | float | datetime | date, now: datetime | None) -> tup
     if isinstance(given, str) and _NUMBER.fullmatch(given.strip()):
         number = given.strip()
         raise ConfigError(
-            f"deadline {shown(given)} has no unit. The rule: a duration or a date. To fix: {number}h, {number}d "
-            f"or {number}min."
+            f"deadline {shown(given)} has no unit. The rule: a duration or a date. To fix: {number}h, "
+            f"{number}d or {number}min."
         )
     if moment is None:
         return duration_s("deadline", given), ""  # type: ignore[arg-type]
