@@ -116,9 +116,9 @@ def what_matters(
     rows = packaged_toml(__package__, "data/alternatives.toml")["alternative"]
     tried = [(row, value, job) for row in rows for value, job in _jobs(row, asked_for, base, prediction)]
     trained = predictor or chosen_predictor(asked_for.predictor)
-    changed = columns_of_changes([base, *(job for *_, job in tried)], asked_for, trained)
-    each_s = (1.0 / changed["throughput"]).tolist()
-    base_bytes, *needed = changed["memory_bytes_per_device"].tolist()
+    columns = columns_of_changes([base, *(job for *_, job in tried)], asked_for, trained)
+    each_s = (1.0 / columns["throughput"]).tolist()
+    base_bytes, *needed = columns["memory_bytes_per_device"].tolist()
     found: dict[str, Alternative] = {}
     for (row, value, job), unit_s, held in zip(tried, each_s[1:], needed, strict=True):
         fits = held <= job.cluster.device.usable_bytes
@@ -175,6 +175,11 @@ def _applies(row: Mapping[str, Any], request: Request, base: Job, prediction: Pr
             return False
     elif row["field"] in given:
         return False
+    return holds_for(row, base)
+
+
+def holds_for(row: Mapping[str, Any], base: Job) -> bool:
+    """Whether a job is one of those that a row of a data file is about: its `where`, `above` and `below`."""
     for name, wanted in row.get("where", {}).items():
         if attrgetter(name)(base) not in (wanted if isinstance(wanted, list) else [wanted]):
             return False
@@ -352,6 +357,14 @@ def _of_hardware(base: Job) -> Iterator[_Tried]:
             if value > 0.0:
                 pair = (_link(base, level, name, 1 / _FACTOR), _link(base, level, name, _FACTOR))
                 yield f"{level}.{name}", f"{words} {_LINKS[level]}", value, pair
+
+
+def with_hardware(base: Job, factors: Mapping[str, float]) -> Job:
+    """The job on hardware with other numbers: `device.` or a link and a figure, each times its factor."""
+    for name, factor in factors.items():
+        owner, _, figure = name.partition(".")
+        base = _device(base, figure, factor) if owner == "device" else _link(base, owner, figure, factor)
+    return base
 
 
 def _device(base: Job, name: str, factor: float) -> Job:
