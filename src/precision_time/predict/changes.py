@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..cost.job import Job
-from ..diagnostics import LAYOUT_CHOSEN
 from ..errors import PrecisionTimeError
 from ..hardware.catalog import device_assumption, known_devices
 from ..hardware.device import Cluster
@@ -107,7 +106,7 @@ def what_matters(
         base = asked_for.resolve(named_only=request is None)
     except PrecisionTimeError:
         return ()
-    if _layout_chosen(base):
+    if base.layout_chosen:
         # The chosen layout is kept: every alternative would search for one of its own.
         asked_for = at_layout(asked_for, base)
     elif _batch_assumed(prediction):
@@ -140,10 +139,6 @@ def what_matters(
             fits=fits or not prediction.fits,
         )
     return tuple(sorted(found.values(), key=lambda item: -abs(np.log1p(item.time_change))))
-
-
-def _layout_chosen(job: Job) -> bool:
-    return any(item.code == LAYOUT_CHOSEN for item in job.diagnostics)
 
 
 def _jobs(
@@ -274,7 +269,7 @@ def sensitivity(model: Any, **options: Any) -> tuple[Sensitivity, ...]:
     """
     request = as_request(model, options)
     base = request.resolve()
-    if _layout_chosen(base):
+    if base.layout_chosen:
         request = at_layout(request, base)
     request = request.with_(batch_size=base.layout.micro_batch_size / base.workload.rows_per_sample)
     base = request.resolve(workload=base.workload)
