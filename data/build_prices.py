@@ -1,4 +1,4 @@
-"""Make src/precision_time/planning/money/data/prices.csv: the curated table of prices.
+"""Make src/precision_time/hardware/prices/data/prices.csv: the curated table of prices.
 
     python data/build_prices.py ../shared/measurements/prices.csv
 
@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from precision_time.planning.money.accelerators import listed_device, words
+from precision_time.hardware.prices.accelerators import listed_device, words
 
 ROOT = Path(__file__).resolve().parents[1]
-TABLE = ROOT / "src/precision_time/planning/money/data/prices.csv"
+TABLE = ROOT / "src/precision_time/hardware/prices/data/prices.csv"
 ATTACHED = "(attach accelerator only, host VM extra)"
 """What the collection calls the instance where a price is of the accelerators alone."""
 READ = Path(__file__).with_name("prices_read.toml")
@@ -80,7 +80,10 @@ def read_by_hand(rows: list[Row]) -> Iterator[Row]:
     for part in lists["instances"]:
         regions = set(part.get("regions", ()))
         regions |= {row["region"] for row in rows if row["cloud"] == part.get("regions_of")}
-        for text in part["rows"]:
+        for text in part.get("rows_in", ()):
+            region, name, accelerator, count, *prices = text.split(",")
+            yield _row(part, name, region, accelerator, float(count), *prices)
+        for text in part.get("rows", ()):
             if "rows_by_region" in part:
                 region, *prices = text.split(",")
                 name, accelerator, count = part["rows_by_region"].split(",")

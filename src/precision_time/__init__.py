@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .predict.compare import predict_many as predict_many
     from .predict.compare import sweep as sweep
     from .predict.compare import sweep_tables as sweep_tables
-    from .predict.prediction import Interval as Interval
+    from .predict.headline import Interval as Interval
     from .predict.prediction import NearestMeasurement as NearestMeasurement
     from .predict.prediction import Prediction as Prediction
     from .predict.predictions import Predictions as Predictions
@@ -48,7 +48,7 @@ _HOMES = {
     "Alternative": ".predict.changes",
     "AsyncClient": ".client.client",
     "Client": ".client.client",
-    "Interval": ".predict.prediction",
+    "Interval": ".predict.headline",
     "LaunchConfig": ".launch.emit",
     "LayoutSearch": ".planning.layouts.result",
     "MemoryTimeline": ".planning.layouts.memory_timeline",

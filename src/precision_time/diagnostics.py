@@ -18,6 +18,8 @@ LEFT_OPEN = "left-open"
 """Code of the remark on what a request leaves open."""
 UNMEASURED_DEVICE = "unmeasured-device"
 """Code of the remark that no measured run is on such a device."""
+TF32_BY_DEFAULT = "tf32"
+"""Code of the remark that convolutions stated in fp32 run in TF32 unless PyTorch is told otherwise."""
 OWN_PREDICTOR = "predictor"
 """Code of the remark that a predictor of the user's own answered."""
 

@@ -1,4 +1,4 @@
-"""Names that fields had in the release before: each answers at every door, with one remark."""
+"""Other names of fields answer at every door: of the release before with one remark, others with none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 import precision_time
-from precision_time.errors import ConfigError
+from precision_time.cli.request_options import requests_in_words
+from precision_time.errors import ConfigError, LayoutError
+from precision_time.planning.layouts.api import find_layouts
 from precision_time.request.files import read_requests
 from precision_time.request.request import Request
 from precision_time.request.schema import ALIASES, MOVED, RequestFields
@@ -137,3 +139,101 @@ def test_another_value_by_another_name_takes_the_place() -> None:
     request = Request(model="gpt2", num_microbatches=2)
     assert request.with_(gradient_accumulation_steps=4).num_microbatches == 4
     assert request.with_(grad_accum=4).num_microbatches == 4
+
+
+THEIRS: dict[str, Any] = {
+    "num_devices": 64, "devices": 64, "num_nodes": 8, "micro_batch_size": 2, "batch_per_device": 2,
+    "batch": 2, "global_batch": 64, "dataset_samples": 1000, "timing_scope": "with-input",
+    "system": "DGX-H100", "zero": 1, "gradient_accumulation_steps": 2, "num_samples": 1000, "num_epochs": 2,
+    "max_steps": 10, "train_tokens": 1_000_000, "year": 2024.5, "model_config": {"layers": 4},
+}  # fmt: skip
+"""A value of each other name that stays."""
+
+
+@pytest.mark.parametrize("name", ALIASES)
+def test_words_of_other_frameworks_answer_at_every_door_without_a_remark(name: str, tmp_path: Path) -> None:
+    value = THEIRS[name]
+    ours, theirs = ({"model": "gpt2", each: value} for each in (ALIASES[name], name))
+    wanted = Request.of(ours)
+    job, table = tmp_path / "job.json", tmp_path / "jobs.csv"
+    job.write_text(json.dumps(theirs), encoding="utf-8")
+    text = "layers=4" if isinstance(value, dict) else str(value)
+    found = [Request.of(theirs), *read_requests(job)]
+    for flag in (["--" + name.replace("_", "-")], ["--set", f"{name}="]):
+        words = [*flag, text] if len(flag) == 1 else [flag[0], flag[1] + text]
+        found += requests_in_words(["gpt2", *words])
+    if not isinstance(value, dict):
+        table.write_text(f"model,{name}\ngpt2,{text}\n", encoding="utf-8")
+        found += read_requests(table)
+    assert found == [wanted] * len(found)
+    assert not any(request.old_names for request in found)
+
+
+def test_the_batch_of_the_founding_call_is_that_of_a_device() -> None:
+    plain, theirs = (
+        precision_time.predict_time(model="resnet50", precision="mixed_fp16_fp32", gpus=8, **{name: 256})
+        for name in ("batch_size", "micro_batch_size")
+    )
+    assert theirs.to_dict() == plain.to_dict()
+    assert (plain.batch_size, plain.global_batch_size) == (256, 2048)
+    assert not any(item.code == CODE for item in theirs.diagnostics)
+
+
+COPIES = {"model": "llama3-8b", "device": "H100-SXM5-80GB", "gpus": 16, "batch_size": 1, "seq_len": 4096}
+
+
+@pytest.mark.parametrize(
+    ("copies", "given", "same"),
+    [
+        (1, {}, {"zero_stage": 3}),
+        (2, {}, {"dp_shard": 8}),
+        (2, {"cp": 2}, {"dp_shard": 8}),
+        (2, {"cp": 2, "dp_shard": 8}, {}),
+        (4, {"tp": 2, "zero_stage": 1}, {"dp_shard": 2}),
+        (16, {}, {"zero_stage": 0}),
+        (0, {"dp_shard": 4}, {}),
+    ],
+)
+def test_dp_replicate_counts_copies_at_every_door(
+    copies: int, given: dict[str, Any], same: dict[str, Any], tmp_path: Path
+) -> None:
+    wanted = Request.of({**COPIES, **given, **same}).resolve().layout
+    theirs = {**COPIES, **given, "dp_replicate": copies}
+    job, table = tmp_path / "job.json", tmp_path / "jobs.csv"
+    job.write_text(json.dumps({**COPIES, **given, "layout": {"dp_replicate": copies}}), encoding="utf-8")
+    table.write_text(
+        "\n".join(",".join(map(str, line)) for line in (theirs, theirs.values())), encoding="utf-8"
+    )
+    words = [
+        f"--set={name}={value}" for name, value in theirs.items() if name not in ("model", "dp_replicate")
+    ]
+    found = [
+        Request.of(theirs),
+        *read_requests(job),
+        *read_requests(table),
+        *requests_in_words([COPIES["model"], *words, "--dp-replicate", str(copies)]),
+    ]
+    assert [request.resolve().layout for request in found] == [wanted] * 4
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"dp_replicate": 3}, r"dp_replicate\(3\) does not divide dp\(16\). To fix: dp_replicate="),
+        ({"dp_replicate": 2, "zero_stage": 0}, "leaves a copy to 8 ranks, .* To fix: zero_stage=3"),
+        ({"dp_replicate": 2, "cp": 2, "dp_shard": 4}, "To fix: dp_shard=8, which counts context ranks"),
+    ],
+)
+def test_copies_that_contradict_the_layout_are_refused(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(LayoutError, match=says):
+        Request.of({**COPIES, **given}).resolve()
+
+
+def test_a_search_of_layouts_with_so_many_copies() -> None:
+    found = find_layouts(
+        **{**COPIES, "batch_size": None}, global_batch_size=64, fix=("dp_replicate=2",), top=5
+    )
+    assert found.ranked
+    for each in found.ranked:
+        layout = each.layout
+        assert layout.zero_stage == 3 and layout.data_ranks == 2 * layout.shard_ranks

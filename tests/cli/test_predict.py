@@ -13,7 +13,8 @@ import pytest
 
 from precision_time.diagnostics import Diagnostic, Severity
 from precision_time.errors import ConfigError
-from precision_time.predict.prediction import Interval, Prediction
+from precision_time.predict.headline import Interval
+from precision_time.predict.prediction import Prediction
 from precision_time.request.request import Request
 
 KEYS = {
@@ -299,3 +300,17 @@ def test_several_jobs_are_a_table(cli: Callable[..., Any]) -> None:
     rows = [line.split() for line in answer.out.splitlines() if "scaling" not in line and line.count("%") > 1]
     assert len(rows) == 6
     assert all(row[2] != "tf32" or "1" in row for row in rows)
+
+
+def test_the_step_as_a_trace(cli: Callable[..., Any], tmp_path: Path) -> None:
+    path = tmp_path / "step.json"
+    job = ("llama3.2-1b", "-d", "A100-SXM4-40GB", "-g", "8", "-b", "1", "--seq-len", "2048")
+    answered = cli("predict", *job, "--json", "--trace", str(path))
+    assert answered.code == 0 and f"Wrote {path}" in answered.err
+    document = json.loads(path.read_text(encoding="utf-8"))
+    stated = json.loads(answered.out)["predictions"][0]["step_time_s"]
+    assert document["otherData"]["step_time_s"] == pytest.approx(stated)
+    several = cli("predict", *job, "-p", "bf16-mixed,fp32", "--trace", str(path))
+    assert several.code != 0 and "--trace shows one job" in several.err
+    other = cli("predict", *job, "--trace", str(tmp_path / "step.svg"))
+    assert other.code != 0 and "step.json" in other.err

@@ -351,7 +351,7 @@ def _points(path: Path) -> None:
 
 
 def _prices(path: Path) -> None:
-    from precision_time.planning.money.reading import read_prices, written_table
+    from precision_time.hardware.prices.reading import read_prices, written_table
 
     written_table(read_prices(path).offers)
 

@@ -1,5 +1,8 @@
 """What of a job is new, how much of a correction holds then, and which measured runs are most like it."""
 
+import gc
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -100,3 +103,24 @@ def test_the_runs_shown_are_the_most_similar_ones_and_a_run_is_most_like_itself(
     np.testing.assert_array_equal(jobs.features[found[rows, 0]][:, 9:], jobs.features[rows][:, 9:])
     few, _ = run_index(jobs, np.array([3, 7])).nearest(jobs, 5)
     assert few.shape == (200, 2)
+
+
+def test_what_is_remembered_of_positions_stays_within_bounds() -> None:
+    known = table({"log_params": 1.0, "stack.one": 1.0}, {"log_params": 9.0, "stack.two": 1.0})
+    rows = np.arange(2)
+    trained, runs = training_set(known, rows), run_index(known, rows)
+
+    def asked(first: int, count: int) -> int:
+        for start in range(first, first + count, 500):
+            jobs = table(*({"log_params": 10.0 + number} for number in range(start, start + 500)))
+            trained.novelty(jobs)
+            runs.nearest(jobs, 2)
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        held = asked(0, 2_500)
+        assert asked(2_500, 5_000) - held < 300_000
+    finally:
+        tracemalloc.stop()

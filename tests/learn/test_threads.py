@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from itertools import product
 
 import pytest
@@ -17,8 +18,9 @@ from precision_time.predict.api import predict_each
 @pytest.fixture
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Threads take turns often, and hardly anything is remembered."""
-    for module, kept in ((novelty, 20),):
-        monkeypatch.setattr(module, "_MOST_KEPT", kept)
+    for name in ("_novelty", "_candidates"):
+        kept = lru_cache(maxsize=20)(getattr(novelty, name).__wrapped__)
+        monkeypatch.setattr(novelty, name, kept)
     usual_s = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield

@@ -15,8 +15,9 @@ from precision_time.learn.artifact import shipped_predictor
 from precision_time.predict.answer import answer as answer_of
 from precision_time.predict.changes import Alternative, what_matters
 from precision_time.predict.explain import ExplainedClass, Explanation
+from precision_time.predict.headline import Interval
 from precision_time.predict.page import blocks_of
-from precision_time.predict.prediction import Interval, NearestMeasurement, Prediction
+from precision_time.predict.prediction import NearestMeasurement, Prediction
 from precision_time.predict.predictions import Predictions
 from precision_time.render.terminal import text_of_blocks
 from precision_time.request.request import Request
@@ -82,8 +83,9 @@ def test_str_is_the_page() -> None:
 
 
 def test_the_answer_comes_first() -> None:
-    answer, job, *_ = str(prediction()).splitlines()
-    for text in ("250 ms", "200 - 300 ms", "8,192 images/s", "31.4%", "20.0 of 80.0 GiB"):
+    run, answer, job, *_ = str(prediction()).splitlines()
+    assert run == "A million images take 2 min 2 s, about $0.41."
+    for text in ("250 ms", "200 - 300 ms", "8,192 images/s", "31.4%", "Fits: 20.0 of 80.0 GiB"):
         assert text in answer
     assert "8 x A100-SXM4-80GB" in job
     assert "batch 256 per device, 2048 per step" in job

@@ -50,7 +50,7 @@ OTHER: dict[str, Any] = {
     "predictor": "missing",
     "example_inputs": 1, "cluster": 1, "stragglers": False,
     "tp": 4, "pp": 2, "cp": 2, "ep": 4, "etp": 2, "expert_capacity_factor": 1.25, "expert_nodes": 1,
-    "expert_overlap": True, "rank_order": "dp-tp-cp-pp", "zero_stage": 2, "dp_shard": 2,
+    "expert_overlap": True, "rank_order": "dp-tp-cp-pp", "zero_stage": 2, "dp_shard": 2, "dp_replicate": 2,
     "reshard_after_forward": False, "prefetch": 2, "offload": "optimizer",
     "data_parallel_engine": "parameter-server", "num_microbatches": 2, "recompute": "full",
     "recompute_layers": 4, "recompute_modules": "core_attn",

@@ -31,7 +31,9 @@ BROKEN: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("tokens", "global_batch_tokens"), COUNT),
     **dict.fromkeys(("tp", "pp", "cp", "ep", "etp", "vpp", "num_microbatches"), COUNT),
     **dict.fromkeys(("batch_size", "global_batch_size", "epochs", "software", "input_rate"), POSITIVE),
-    **dict.fromkeys(("dp_shard", "prefetch", "expert_nodes"), (-1, "a whole number of at least 0")),
+    **dict.fromkeys(
+        ("dp_shard", "dp_replicate", "prefetch", "expert_nodes"), (-1, "a whole number of at least 0")
+    ),
     **dict.fromkeys(("channels_last", "fused_optimizer", "unpadded_sequences", "real_input"), SWITCH),
     **dict.fromkeys(("reshard_after_forward", "sequence_parallel", "uneven", "stragglers", "trust"), SWITCH),
     "expert_overlap": SWITCH,

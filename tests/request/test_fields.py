@@ -70,6 +70,7 @@ def test_the_command_has_no_other_options(shown: dict[str, str]) -> None:
                 "--sort",
                 "--baseline",
                 "--memory-timeline",
+                "--trace",
                 "--emit",
                 "--out",
                 "-o",

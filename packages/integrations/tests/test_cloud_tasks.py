@@ -11,8 +11,8 @@ import pytest
 
 from precision_time.cli.main import main
 from precision_time.errors import ConfigError
-from precision_time.planning.money.offer import Market
-from precision_time.planning.money.offers import offers
+from precision_time.hardware.prices.offer import Market
+from precision_time.hardware.prices.offers import offers
 from precision_time_integrations import skypilot
 from precision_time_integrations.estimate import JobEstimate, estimate_job
 from precision_time_integrations.job_files import estimate_file
@@ -42,6 +42,9 @@ def test_a_skypilot_task_is_the_run_it_describes() -> None:
     assert found.request.given() == {
         "model": "bert-large-uncased", "device": "A100-SXM4-80GB", "gpus": 16, "nodes": 2, "batch_size": 32.0,
         "steps": 20000, "precision": "bf16-mixed",
+        # What transformers does where nothing is said, as `predict` reads the same command.
+        "num_microbatches": 1, "optimizer": "adamw", "recompute": "none", "zero_stage": 0,
+        "software": 2026.0, "stack": "transformers",
     }  # fmt: skip
     assert found.run is not None
     same = estimate_job(
@@ -103,10 +106,10 @@ def test_what_a_task_lacks_is_said_with_what_to_give(changes: dict[str, Any], wo
 
 
 def test_nobody_elses_price_stands_for_an_unknown_cloud() -> None:
-    found = sky(resources={"accelerators": "A100-80GB:8", "cloud": "runpod"})
+    found = sky(resources={"accelerators": "A100-80GB:8", "cloud": "fluidstack"})
     assert found.run is not None
     assert found.cost_usd is None
-    assert "runpod" in " ".join(found.notes)
+    assert "fluidstack" in " ".join(found.notes)
     assert sky(resources={"accelerators": "A100-80GB:8", "local_disk": "nvme"}).unread == (
         "resources.local_disk: 'nvme'",
     )
@@ -204,3 +207,42 @@ def test_a_file_names_no_files(typed: dict[str, Any], tmp_path: Path) -> None:
     alone = estimate_job(source="", fields=fields, given=typed)
     assert alone.run is None and "precision of the job is in a file" in alone.reason
     assert estimate_job(source="", fields=fields, given={**typed, "precision": "bf16"}).run is not None
+
+
+def test_a_recipe_is_reported_and_answered_as_predict_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "lora.yml"
+    path.write_text(
+        "base_model: NousResearch/Llama-3.2-1B\nadapter: lora\nlora_r: 16\nsequence_len: 2048\n"
+        "micro_batch_size: 2\nnum_epochs: 1\nbf16: auto\nfoo: 1\ndatasets:\n- path: tatsu-lab/alpaca\n"
+    )
+    words = [str(path), "-d", "A100", "-b", "4"]
+
+    def said(*words: str) -> tuple[str, str]:
+        with pytest.raises(SystemExit, match="0"):
+            main([*words])
+        return capsys.readouterr()
+
+    out, err = said("estimate", *words)
+    assert "axolotl 0.18.0: time and cost" in out
+    lines = [" ".join(line.split()) for line in err.splitlines()]
+    assert lines[0].startswith(f"{path} is read as axolotl 0.18.0: line 1: base_model=")
+    assert "Not understood: line 8: foo=1: not a key that is known of axolotl." in " ".join(lines)
+    assert "Overridden by your options: batch_size, 2 in the recipe, is 4." in " ".join(lines)
+    [job] = json.loads(said("estimate", *words, "--json")[0])["jobs"]
+    run = json.loads(said("predict", *words, "--whole-run", "--json")[0])
+    assert job["reason"] == ""
+    assert job["expected_s"] == run["total_s"] > 0
+    assert job["report"][0].startswith(f"{path} is read as")
+
+
+def test_python_is_a_recipe_whatever_its_first_line(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(
+        "#!/usr/bin/env python\nfrom trl import SFTConfig, SFTTrainer\n"
+        "SFTTrainer('gpt2', args=SFTConfig(max_steps=10, max_length=512, bf16=True))\n"
+    )
+    [job] = estimate_file(path, given={"device": "A100", "usd_per_device_hour": 1.0})
+    assert (job.source.split()[0], job.reason) == ("TRL", "")
+    assert job.run is not None and job.cost_usd is not None

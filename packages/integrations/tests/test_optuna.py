@@ -10,7 +10,7 @@ import optuna
 import pytest
 
 from precision_time.errors import ConfigError
-from precision_time.predict.prediction import Interval
+from precision_time.predict.headline import Interval
 from precision_time_integrations.online.eta import Eta
 from precision_time_integrations.online.monitor import RunMonitor
 from precision_time_integrations.optuna import (

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from precision_time.planning.money.offers import offers
+from precision_time.hardware.prices.offers import offers
 from surface import SOURCES
 
 pytestmark = [

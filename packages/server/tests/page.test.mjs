@@ -8,6 +8,7 @@ const { decode, encode } = await load("share.js");
 const { askOf, configOf, countsAround, layoutOf, planOf, scalingOf, sizesOf, valueOf } = await load("job.js");
 const { amount, bytes, digits, duration, money, range } = await load("format.js");
 const { asksDiffer, differences } = await load("differences.js");
+const { jobTexts, recipeOf, stillMissing } = await load("recipe-job.js");
 const { commandOf, jobFileOf, pythonOf, quoted } = await load("copy.js");
 
 const NAMES = ["device", "gpus", "batch_size", "sizes", "stage_layers"];
@@ -49,7 +50,7 @@ test("texts become the values that JSON has", () => {
   assert.equal(valueOf("1e999", "number"), "1e999", "no infinity, which JSON has not");
   assert.equal(valueOf("NaN", "number"), "NaN");
   assert.equal(valueOf("no", "boolean"), false);
-  assert.deepEqual(sizesOf("hidden=2048, layers = 16; act=gelu"), { hidden: 2048, layers: 16, act: "gelu" });
+  assert.deepEqual(sizesOf("hidden=2048, layers = 16; act=gelu, tied=true"), { hidden: 2048, layers: 16, act: "gelu", tied: true });
   assert.throws(() => sizesOf("hidden"), { field: "sizes" });
   assert.throws(() => sizesOf("__proto__=1"), { field: "sizes" });
   for (const text of ["", "{", "[]", "3", "null"]) assert.throws(() => configOf(text), { field: "config" });
@@ -119,4 +120,27 @@ test("what only the service has is asked there", () => {
   assert.equal(commandOf(state, FIELDS.map((field) => ({ ...field, flag: `--${field.name}` })), base), `precision-time --server http://host:8400/below --cluster lab predict ${model} --gpus 8`);
   assert.equal(jobFileOf(state, FIELDS, base), `# precision-time --server http://host:8400/below --cluster lab predict job.yaml\nversion: 1\nmodel: ${model}\ngpus: 8\n`);
   assert.ok(pythonOf(state, FIELDS, base).includes(`with Client("http://host:8400/below") as service:\n    print(service.predict(\n        model="${model}",\n        cluster="lab",\n        gpus=8,\n    ))`));
+});
+
+test("a recipe is sent with the files that it names", () => {
+  const [yaml, json, other] = [{ name: "a.yml", text: "1" }, { name: "ds.json", text: "2" }, { name: "b.json", text: "3" }];
+  assert.deepEqual(recipeOf([yaml]), { name: "a.yml", text: "1" });
+  assert.deepEqual(recipeOf([json, yaml]), { name: "a.yml", text: "1", files: { "ds.json": "2" } });
+  assert.deepEqual(recipeOf([json, other]), { name: "ds.json", text: "2", files: { "b.json": "3" } });
+});
+
+test("a recipe fills the whole form, and its texts are asked as its job", () => {
+  const job = { model: "gpt2", gpus: 8, packing: true, sizes: { hidden: 1024, gated: false }, tokens: 3e11, precision: "bf16-mixed" };
+  const before = { model: "resnet50", config: "{}", device: "H100", nodes: "2", batch_size: "4", chosen: "fp32", budget: "5" };
+  const texts = jobTexts(job, FIELDS, before);
+  assert.deepEqual(
+    Object.fromEntries(Object.entries(texts).filter(([, text]) => text)),
+    { model: "gpt2", gpus: "8", packing: "true", sizes: "hidden=1024, gated=false", tokens: "300000000000", precision: "bf16-mixed", device: "H100" },
+  );
+  for (const name of ["config", "nodes", "batch_size", "chosen"]) assert.equal(texts[name], "", name);
+  assert.ok(!("budget" in texts));
+  assert.deepEqual(askOf(texts, FIELDS).body, { ...job, device: "H100" });
+  assert.equal(jobTexts({ device: "A100" }, FIELDS, before).device, "A100", "what the recipe says holds");
+  assert.deepEqual(stillMissing(["device", "steps|epochs|tokens"], { device: "A100" }), ["steps|epochs|tokens"]);
+  assert.deepEqual(stillMissing(["steps|epochs|tokens"], { epochs: "1" }), []);
 });

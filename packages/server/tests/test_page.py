@@ -40,8 +40,9 @@ STATES: Mapping[str, Mapping[str, str]] = {
         "model": "resnet50", "device": "8xA100", "precision": "bf16-mixed,fp32", "epochs": "90",
     },
     "sizes and layout": {
-        "model": "gpt2", "sizes": "hidden=1024, layers=8, heads=16", "device": "H100-SXM5-80GB", "gpus": "8",
-        "tp": "2", "seq_len": "1k", "batch_size": "4", "sequence_parallel": "false",
+        "model": "gpt2", "sizes": "hidden=1024, layers=8, heads=16, tied=false",
+        "device": "H100-SXM5-80GB", "gpus": "8", "tp": "2",
+        "seq_len": "1k", "batch_size": "4", "sequence_parallel": "false",
         "recompute": "full", "recompute_layers": "0.5", "tokens": "300B", "precision": "fp8-mixed",
         "network": "400g-ib",
     },

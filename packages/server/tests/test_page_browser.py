@@ -314,6 +314,33 @@ def test_a_model_by_name_with_suggestions_or_by_a_pasted_configuration(visit: Ca
     assert_accessible(page)
 
 
+def test_a_recipe_that_is_chosen_or_dropped_fills_the_form(visit: Callable[..., Visit]) -> None:
+    recipe = "base_model: gpt2\nmicro_batch_size: 2\nsequence_len: 512\nfoo: 1\n"
+    one = visit()
+    page = one.open(**EXAMPLE)
+    page.locator("form.job > details.folded > summary").first.click()
+    page.locator("#A-recipe").set_input_files(
+        {"name": "a.yml", "mimeType": "text/yaml", "buffer": recipe.encode()}
+    )
+    page.get_by_text("Not understood: line 4: foo=1").wait_for()
+    one.settle()
+    assert page.locator("#A-model").input_value() == "gpt2"
+    assert page.locator("#A-device").input_value() == EXAMPLE["device"]
+    asked = one.answer()["asked"]
+    assert (asked["seq_len"], asked["batch_size"], asked["stack"]) == (512, 2, "axolotl")
+    assert_accessible(page)
+    page.evaluate(
+        """text => {
+            const dataTransfer = new DataTransfer();
+            dataTransfer.items.add(new File([text], "b.yml"));
+            const dropped = new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true });
+            document.querySelector("form.job").dispatchEvent(dropped);
+        }""",
+        recipe.replace("micro_batch_size: 2", "micro_batch_size: 8"),
+    )
+    page.wait_for_function("() => document.querySelector('#A-batch_size').value === '8'")
+
+
 def test_precisions_are_chosen_by_chips_and_by_bars(visit: Callable[..., Visit]) -> None:
     one = visit()
     page = one.open(**EXAMPLE, precision="bf16-mixed,fp32")

@@ -209,6 +209,27 @@ def test_remembered_answers_are_bounded() -> None:
     assert sum(known.get(str(number)) is not None for number in range(100)) == 10
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "same"),
+    [
+        ("micro_batch_size", 2, {"batch_size": 2}),
+        ("dp_replicate", 8, {"dp_shard": 8, "zero_stage": 3, "batch_size": 1}),
+        ("dp_replicate", 64, {"zero_stage": 0, "batch_size": 1}),
+    ],
+)
+def test_words_of_other_frameworks_answer_without_a_remark(
+    client: TestClient, name: str, value: int, same: dict[str, int]
+) -> None:
+    job = {"model": "gpt2", "device": "H100-SXM5-80GB", "gpus": 64}
+    beside = {} if name == "micro_batch_size" else {"batch_size": 1}
+    theirs, ours = (
+        client.post("/v1/predictions", json={**job, **each}) for each in ({**beside, name: value}, same)
+    )
+    assert (theirs.status_code, ours.status_code) == (200, 200)
+    assert theirs.json()["step_time_s"] == ours.json()["step_time_s"]
+    assert " is called " not in theirs.text
+
+
 @pytest.mark.parametrize("name", MOVED)
 def test_names_of_the_release_before_answer_with_one_remark(client: TestClient, name: str) -> None:
     value, beside = {

@@ -16,6 +16,7 @@ from .options import (
     MemoryTimelineOption,
     ModelArgument,
     RayOption,
+    TraceOption,
 )
 from .output import message, progress_bar, write_launch_config, write_result
 from .request_options import one_request, request_options
@@ -53,12 +54,7 @@ def layout(
         Path | None,
         typer.Option("--timeline", dir_okay=False, help="Draw the best step to this .svg or .html file."),
     ] = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            "--trace", dir_okay=False, help="Write the best step as a Chrome/Perfetto trace (.json)."
-        ),
-    ] = None,
+    trace: TraceOption = None,
     memory_timeline: MemoryTimelineOption = None,
     emit: EmitOption = None,
     pick: Annotated[int, typer.Option("--pick", help="Layout of the ranking that --emit writes.")] = 1,
@@ -71,6 +67,7 @@ def layout(
     3 where nothing fits.
     """
     from ..planning.layouts.pictures import check_memory_path, check_picture_path
+    from ..planning.layouts.trace import check_trace_path
 
     if emit is not None:
         from ..launch.emit import known_launcher
@@ -80,6 +77,8 @@ def layout(
         check_picture_path(timeline)
     if memory_timeline is not None:
         check_memory_path(memory_timeline)
+    if trace is not None:
+        check_trace_path(trace)
     server = chosen(
         emit=emit, timeline=timeline, trace=trace, memory_timeline=memory_timeline, workers=workers, ray=ray
     )
@@ -115,8 +114,9 @@ def _write_pictures(
         message("No picture: no layout fits.")
         return
     from ..planning.layouts.memory_timeline import memory_of_step
-    from ..planning.layouts.pictures import write_memory, write_picture, write_trace
+    from ..planning.layouts.pictures import write_memory, write_picture
     from ..planning.layouts.timeline import step_timeline
+    from ..planning.layouts.trace import write_trace
 
     job = search.jobs[0]
     step = step_timeline(job, search.ranked[0].prediction)
@@ -124,7 +124,7 @@ def _write_pictures(
     if timeline is not None:
         write_picture(step, timeline, memory)
     if trace is not None:
-        write_trace(step, trace)
+        write_trace(step, trace, memory)
     if memory_timeline is not None:
         write_memory(memory, memory_timeline)
     for path in filter(None, (timeline, trace, memory_timeline)):

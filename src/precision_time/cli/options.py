@@ -180,6 +180,10 @@ MemoryTimelineOption = Annotated[
         text="Draw what the fullest device holds over the step: .svg, .html, or .json with every figure.",
     ),
 ]
+TraceOption = Annotated[
+    Path | None,
+    output_file("--trace", text="Write the (best) step as a trace for Perfetto or chrome://tracing: .json."),
+]
 EmitOption = Annotated[
     str | None,
     typer.Option(

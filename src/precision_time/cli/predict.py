@@ -20,6 +20,7 @@ from .options import (
     JsonOption,
     MemoryTimelineOption,
     ModelArgument,
+    TraceOption,
     by_ending,
     output_file,
 )
@@ -102,6 +103,7 @@ def predict(
         ),
     ] = None,
     memory_timeline: MemoryTimelineOption = None,
+    trace: TraceOption = None,
     brief: Annotated[bool, typer.Option("--brief", help="One line for each answer.")] = False,
     why: Annotated[
         bool,
@@ -146,7 +148,8 @@ def predict(
             json_output=json_output,
             brief=brief and json_output,
             step_alone={
-                **{"sort": sort, "baseline": baseline, "memory_timeline": memory_timeline},
+                **{"sort": sort, "baseline": baseline},
+                **{"memory_timeline": memory_timeline, "trace": trace},
                 **{"brief": brief and not json_output, "why": why, "emit": emit},
             },
         )
@@ -157,8 +160,8 @@ def predict(
     from ..render.table import write_columns
 
     files = by_ending(out, table=(".csv", ".jsonl"), plot=(".svg", ".png"))
-    _check_files(files["plot"], memory_timeline)
-    server = chosen(memory_timeline=memory_timeline, emit=emit)
+    _check_files(files["plot"], memory_timeline, trace)
+    server = chosen(memory_timeline=memory_timeline, trace=trace, emit=emit)
     asked = requests_of(str(model), fields) if jobs is None else requests_of_jobs(jobs, fields)
     each = None if server is None else server.answer_each
     if jobs is None or each is not None:
@@ -175,8 +178,8 @@ def predict(
         message(f"Wrote {table}")
     if (plot := files["plot"]) is not None:
         _write_picture(found, plot)
-    if memory_timeline is not None:
-        _write_memory(found, memory_timeline)
+    if memory_timeline is not None or trace is not None:
+        _write_step(found, memory_timeline, trace)
     if emit is not None:
         _write_launch_config(found, emit, json_output=json_output)
     elif json_output:
@@ -216,7 +219,7 @@ def _reported(model: str | None, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _headlines(found: Predictions) -> dict[str, Any]:
     """What decides of each answer, as JSON."""
-    from ..planning.headline import VERSION, Headline
+    from ..predict.headline import VERSION, Headline
 
     return {
         "schema": f"brief/{VERSION}",
@@ -232,7 +235,7 @@ def _holds_a_run(model: str | None) -> bool:
     return any({PHASES, RUN} & job.fields.keys() for job in read_jobs(model))
 
 
-def _check_files(plot: Path | None, memory_timeline: Path | None) -> None:
+def _check_files(plot: Path | None, memory_timeline: Path | None, trace: Path | None) -> None:
     """Refuse pictures that would not be drawn, before anything is computed."""
     if plot is not None:
         from ..render.picture import check_picture
@@ -242,6 +245,10 @@ def _check_files(plot: Path | None, memory_timeline: Path | None) -> None:
         from ..planning.layouts.pictures import check_memory_path
 
         check_memory_path(memory_timeline)
+    if trace is not None:
+        from ..planning.layouts.trace import check_trace_path
+
+        check_trace_path(trace)
 
 
 def _write_picture(found: Predictions, path: Path) -> None:
@@ -252,18 +259,24 @@ def _write_picture(found: Predictions, path: Path) -> None:
     message(f"Wrote {path}")
 
 
-def _write_memory(found: Predictions, path: Path) -> None:
-    """The memory of the one job over its step."""
-    from ..planning.layouts.api import memory_of_answer
+def _write_step(found: Predictions, memory_timeline: Path | None, trace: Path | None) -> None:
+    """The step of the one job: its memory, and its trace."""
+    from ..planning.layouts.api import step_of_answer
     from ..planning.layouts.pictures import write_memory
+    from ..planning.layouts.trace import write_trace
 
     if len(found.predictions) != 1:
+        option = "--trace" if memory_timeline is None else "--memory-timeline"
         raise ConfigError(
-            f"--memory-timeline shows one job, not {len(found.predictions)}. "
-            "To fix: one value for each option."
+            f"{option} shows one job, not {len(found.predictions)}. To fix: one value for each option."
         )
-    write_memory(memory_of_answer(found.predictions[0]), path)
-    message(f"Wrote {path}")
+    step, memory = step_of_answer(found.predictions[0])
+    if memory_timeline is not None:
+        write_memory(memory, memory_timeline)
+    if trace is not None:
+        write_trace(step, trace, memory)
+    for path in filter(None, (memory_timeline, trace)):
+        message(f"Wrote {path}")
 
 
 def _write_launch_config(found: Predictions, launcher: str, *, json_output: bool) -> None:

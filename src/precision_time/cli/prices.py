@@ -15,9 +15,9 @@ from .options import JsonOption, complete_device, complete_words, output_file, w
 from .output import message, write_json, write_rows
 
 if TYPE_CHECKING:
-    from ..planning.money.currency import Currency
-    from ..planning.money.offer import Market, Offer
-    from ..planning.money.reading import PriceList
+    from ..hardware.prices.currency import Currency
+    from ..hardware.prices.offer import Market, Offer
+    from ..hardware.prices.reading import PriceList
 
 EXAMPLES = """\b
 Examples:
@@ -25,10 +25,12 @@ Examples:
   precision-time list prices H100 --cloud aws,gcp --market spot
   precision-time list prices A100-SXM4-80GB --gpus 12 --cheapest --currency EUR=0.92
   precision-time list prices --list-regions
+  precision-time list prices --update skypilot-catalog/catalogs/v8 --date 2026-11-01
   precision-time list prices import skypilot-catalog/catalogs/v8 --date 2025-11-01 --out prices.csv
   precision-time list prices H100 --prices prices.csv
 """
 _MOST_TEXT = 40
+_MOST_CLOUDS = 4
 
 
 def prices(
@@ -67,6 +69,15 @@ def prices(
         Path | None,
         typer.Option("--prices", help="Your prices in the place of those that ship: a CSV or a catalogue."),
     ] = None,
+    update: Annotated[
+        Path | None,
+        typer.Option(
+            "--update",
+            metavar="FOLDER",
+            help="Read a list that you downloaded (SkyPilot's catalogs/v8, gpuhunt's CSVs) into your own "
+            "data folder, for every later answer. Needs --date where the list states none.",
+        ),
+    ] = None,
     reserved_discount: Annotated[
         float | None,
         typer.Option(
@@ -79,7 +90,8 @@ def prices(
         typer.Option("--currency", help="Show in another currency at your rate: EUR=0.92 per USD."),
     ] = None,
     as_of: Annotated[
-        str | None, typer.Option("--as-of", metavar="DATE", help="Say how old prices are on this day.")
+        str | None,
+        typer.Option("--as-of", metavar="DATE", help="Say how old prices are on this day. Default: today."),
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Rows to show.")] = 20,
     regions: Annotated[bool, typer.Option("--list-regions", help="List the regions of each cloud.")] = False,
@@ -102,13 +114,16 @@ def prices(
     instance is rented as a whole.
     """
     from ..hardware.device_table import device_assumption
-    from ..planning.money.currency import parse_currency
-    from ..planning.money.offer import Market
-    from ..planning.money.offers import known_regions, offers, ranked, with_reserved
-    from ..planning.money.reading import read_prices, written_table
+    from ..hardware.prices.currency import parse_currency
+    from ..hardware.prices.offer import Market
+    from ..hardware.prices.offers import known_regions, offers, ranked, with_reserved
+    from ..hardware.prices.reading import read_prices, written_table
 
     if what and what[0] == "import":
         _import(what[1:], cloud, date, out, json_output)
+        return
+    if update is not None:
+        _update(update, cloud, date, json_output)
         return
     if what and len(what) > 1:
         raise ConfigError(f"One device at a time, not {shown(what)}. To fix: name one, or none for all.")
@@ -140,12 +155,12 @@ def prices(
     shown_offers = ranked(found, chosen, devices=gpus, best_of=best_of)
     if not shown_offers:
         _refuse(what, found, chosen)
-    age = None if as_of is None else _day(as_of)
+    age = day.today() if as_of is None else _day(as_of)
     if json_output:
         rows = [_as_dict(offer, chosen, gpus, shown_in, age) for offer in shown_offers]
         write_json({"market": chosen.value, "currency": asdict(shown_in), "offers": rows})
         return
-    _write_table(shown_offers[:top], chosen, gpus, shown_in)
+    _write_table(shown_offers[:top], chosen, gpus, shown_in, age)
     _notes(shown_offers, top, age)
     unpriced = sum(offer.price(chosen) is None for offer in found)
     if unpriced:
@@ -165,8 +180,8 @@ def _write_file(path: Path, text: str) -> None:
 def _import(
     rest: Sequence[str], cloud: str | None, date: str | None, out: Path | None, json_output: bool
 ) -> None:
+    from ..hardware.prices.reading import read_prices, written_table
     from ..io import write_atomically
-    from ..planning.money.reading import read_prices, written_table
 
     if len(rest) != 1 or out is None:
         raise ConfigError(
@@ -191,6 +206,49 @@ def _import(
     message(f"Wrote {out}")
 
 
+def _update(path: Path, cloud: str | None, date: str | None, json_output: bool) -> None:
+    """A list into the user's own folder, under its date; one that is there is never replaced."""
+    from ..hardware.prices.reading import own_lists_folder, read_prices, written_table
+    from ..io import write_atomically
+
+    read = read_prices(path, cloud=cloud, date=date)
+    if read.undated:
+        raise ConfigError(
+            f"The list of {', '.join(read.undated)} states no date, and a price without one is not taken. To "
+            "fix: --date 2026-11-28, the day on which you downloaded it."
+        )
+    dates = sorted({offer.date for offer in read.offers})
+    clouds = sorted({offer.cloud for offer in read.offers})
+    named = "-".join(clouds) if len(clouds) <= _MOST_CLOUDS else f"{len(clouds)}-clouds"
+    target = own_lists_folder() / f"{dates[-1]}-{named}.csv"
+    text = written_table(read.offers)
+    if target.exists() and target.read_text(encoding="utf-8") != text:
+        raise ConfigError(
+            f"{target} is another list of that date, and is not replaced. To fix: remove it, or state "
+            "another --date."
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(target, text)
+    said = dates[0] + (f" to {dates[-1]}" if len(dates) > 1 else "")
+    if json_output:
+        write_json(
+            {
+                "written": str(target),
+                "offers": len(read.offers),
+                "dates": dates,
+                "clouds": clouds,
+                "left_out": dict(read.left_out),
+                "cells": dict(read.cells),
+            }
+        )
+        return
+    _say(read)
+    message(
+        f"Wrote {len(read.offers):,} offers of {', '.join(clouds)}, of {said}, to {target}. They stand "
+        "beside the lists that ship; of one instance and region the newest counts. Remove it to undo this."
+    )
+
+
 def _say(read: PriceList) -> None:
     for line in read.summary():
         message(printable(line, longest=300))
@@ -208,8 +266,11 @@ def _refuse(what: list[str] | None, found: Sequence[Offer], market: Market) -> N
     )
 
 
-def _write_table(ranked: Sequence[Offer], market: Market, gpus: int | None, money: Currency) -> None:
-    lists = list(dict.fromkeys(f"{offer.date}, {offer.source}" for offer in ranked))
+def _write_table(
+    ranked: Sequence[Offer], market: Market, gpus: int | None, money: Currency, today: day
+) -> None:
+    lists = {f"{offer.date}, {offer.source}": offer for offer in ranked}
+    numbers = {text: number for number, text in enumerate(lists, 1)}
 
     def cell(usd: float | None) -> str:
         return "-" if usd is None else f"{usd * money.per_usd:,.2f}"
@@ -232,19 +293,20 @@ def _write_table(ranked: Sequence[Offer], market: Market, gpus: int | None, mone
         else:
             count, idle, usd = offer.rented(market, gpus)
             row += [str(count), str(idle), f"{cell(usd)}{host}"]
-        row += [f"[{lists.index(f'{offer.date}, {offer.source}') + 1}]"]
+        row += [f"[{numbers[f'{offer.date}, {offer.source}']}]"]
         rows.append(tuple(printable(text) for text in row))
     last = f"{market.value} price per device" if gpus is None else f"whole instances for {gpus} devices"
     write_rows(f"{money.code} per hour of an instance; {last}", columns, rows)
-    for number, text in enumerate(lists, 1):
-        typer.echo(f"[{number}] {printable(text)}")
+    for text, offer in lists.items():
+        age = offer.age_words(today)
+        typer.echo(f"[{numbers[text]}] {printable(text)}{f' ({age})' if age else ''}")
 
 
 def _short(text: str) -> str:
     return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 3]}..."
 
 
-def _notes(ranked: Sequence[Offer], top: int, age: day | None) -> None:
+def _notes(ranked: Sequence[Offer], top: int, today: day) -> None:
     by_date = sorted(ranked[:top], key=lambda offer: offer.date)
     dates = list(dict.fromkeys(offer.date for offer in by_date))
     if len(ranked) > top:
@@ -252,8 +314,9 @@ def _notes(ranked: Sequence[Offer], top: int, age: day | None) -> None:
     if any(not offer.host_included for offer in ranked[:top]):
         message("* without the host, which is paid beside it.")
     said = f"Prices are of {dates[0]}" + (f" to {dates[-1]}" if len(dates) > 1 else "")
-    old = "" if age is None else f", {by_date[0].age_months(age)} months old at most"
-    message(f"{said}{old}: lists change. `precision-time list prices import` reads a newer one.")
+    age = by_date[0].age_words(today)
+    old = f", some {age}" if age else ""
+    message(f"{said}{old}: lists change. `precision-time list prices --update FOLDER` reads a newer one.")
 
 
 def _day(text: str) -> day:
@@ -263,17 +326,15 @@ def _day(text: str) -> day:
         raise ConfigError(f"--as-of {text!r} is no date. To fix: write it like 2025-03-07.") from None
 
 
-def _as_dict(
-    offer: Offer, market: Market, gpus: int | None, money: Currency, age: day | None
-) -> dict[str, Any]:
+def _as_dict(offer: Offer, market: Market, gpus: int | None, money: Currency, today: day) -> dict[str, Any]:
     node = offer.node_type
     more: dict[str, Any] = {
         "usd_per_device_hour": offer.usd_per_device_hour(market),
         "per_device_hour": offer.usd_per_device_hour(market) * money.per_usd,
         "node_type": None if node is None else node.name,
+        "age_months": offer.age_months(today),
+        "old": bool(offer.age_words(today)),
     }
-    if age is not None:
-        more["age_months"] = offer.age_months(age)
     if gpus is not None:
         names = ("instances", "idle_devices", "usd_per_hour_in_all")
         more |= dict(zip(names, offer.rented(market, gpus), strict=True))

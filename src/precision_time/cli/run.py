@@ -62,9 +62,7 @@ def predict_whole_run(
         answer = run_of if (server := chosen()) is None else server.run_of
         found = answer(request, options, in_file.get(PHASES))
     if brief:
-        from ..planning.headline import Headline
-
-        write_json(Headline.of(found).to_dict())
+        write_json(found.headline.to_dict())
     else:
         write_result(found, json_output=json_output)
     if plot is not None:

@@ -51,7 +51,7 @@ def answer_schema(kind: str) -> dict[str, Any]:
 
 def _brief(parts: dict[str, Any]) -> dict[str, Any]:
     """Of one answer in the short form, whose figures stand under `if_it_fitted` where it does not."""
-    from ..planning.headline import CERTAIN, FIGURES, Headline
+    from ..predict.headline import CERTAIN, FIGURES, Headline
 
     hints = get_type_hints(Headline)
     figures = _object(**{name: _of(hints[name], parts) for name in FIGURES})

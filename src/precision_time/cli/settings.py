@@ -76,8 +76,8 @@ def _field_of_flag(flag: str, fields: Mapping[str, Field]) -> tuple[str, str] | 
     for name, info in fields.items():
         if info.option is not None and flag in flags_of(name, info.option):
             return name, ""
-    old = plain.replace("-", "_")
-    return (old, "") if MOVED.get(old) in fields else None
+    other = plain.replace("-", "_")  # of an earlier release, or as measurement tables and trainers have it
+    return (other, "") if other not in fields and RequestFields.own_name(other) in fields else None
 
 
 def settings_of(

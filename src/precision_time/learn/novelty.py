@@ -8,7 +8,6 @@ shrinks. Units and the rate are `data/novelty.toml`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,7 +40,6 @@ _CANDIDATES = 24
 """Positions whose runs are compared in full when the most similar ones are looked for."""
 _TIE = 1e-3
 """Squared distances of weighted positions that are no further apart are taken for equal."""
-_MOST_KEPT = 16_384
 _ALIKE = np.ones(len(KINDS))
 
 
@@ -147,10 +145,6 @@ class TrainingSet(Deriving):
 
     positions: Positions
     """Shape (positions, dims)."""
-    _known: dict[tuple[tuple[str, ...], bytes], Floats] = field(
-        init=False, repr=False, compare=False, default_factory=dict
-    )
-    """By columns and position: what was found before."""
 
     def novelty(self, jobs: JobTable) -> Floats:
         """Distance of each job to its nearest measured run, by kind, shape (n, len(KINDS)).
@@ -160,31 +154,28 @@ class TrainingSet(Deriving):
         if not len(jobs.features):
             return np.zeros((0, len(KINDS)))
         points, which = _distinct(positions_of(jobs))
-        found = np.empty((len(points), len(KINDS)))
-        if len(self._known) > _MOST_KEPT:
-            self._known.clear()
-        for index, point in enumerate(points):
-            key = (jobs.names, point.tobytes())
-            if (known := self._known.get(key)) is None:
-                known = self._known[key] = self._novelty(point, jobs.names)
-            found[index] = known
-        return found[which]
+        own = Same(self)
+        return np.array([_novelty(own, jobs.names, point.tobytes()) for point in points])[which]
 
     def has(self, column: str, names: tuple[str, ...]) -> bool:
         """Whether a measured run has an indicator, a stack or a family, among the columns `names`."""
         return column in _indicated(self, names)
 
-    def _novelty(self, point: Positions, names: tuple[str, ...]) -> Floats:
-        index = _index_of(Same(self.positions), names)
-        _, squares = index.near(point.astype(np.float64), _ALIKE, 1)
-        total = squares.sum(axis=0)
-        nearest = squares[:, np.flatnonzero(total <= total.min() + _EQUAL)[0]]
-        # An indicator without a column is as far away as one with a column that no run has.
-        for kind, columns, square in _always_indicated(self, names):
-            if not point[columns].any():
-                nearest[kind] += square
-        distances: Floats = np.sqrt(nearest)
-        return distances
+
+@memo(2048)
+def _novelty(training: Same, names: tuple[str, ...], point: bytes) -> Floats:
+    """Distance of a position to the nearest one of a training set, by kind."""
+    known: TrainingSet = training.value
+    at = np.frombuffer(point, dtype=np.float32)
+    _, squares = _index_of(Same(known.positions), names).near(at.astype(np.float64), _ALIKE, 1)
+    total = squares.sum(axis=0)
+    nearest = squares[:, np.flatnonzero(total <= total.min() + _EQUAL)[0]]
+    # An indicator without a column is as far away as one with a column that no run has.
+    for kind, columns, square in _always_indicated(known, names):
+        if not at[columns].any():
+            nearest[kind] += square
+    distances: Floats = np.sqrt(nearest)
+    return distances
 
 
 def training_set(jobs: JobTable, rows: Indices) -> TrainingSet:
@@ -229,7 +220,6 @@ def _distinct(points: Positions) -> tuple[Positions, Indices]:
     return points[first], which.reshape(-1).astype(np.intp)
 
 
-@data
 def _mixing(dims: int) -> NDArray[np.int64]:
     """Numbers without a pattern, of splitmix64: `numpy.random` takes 10 ms to import."""
     mixed = np.arange(1, dims + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
@@ -238,7 +228,7 @@ def _mixing(dims: int) -> NDArray[np.int64]:
     return mixed.view(np.int64)
 
 
-@memo(8)
+@data
 def _columns(names: tuple[str, ...]) -> tuple[Indices, Floats, Ints]:
     """Features that positions are made of, their units, and where each kind begins among them."""
     used: list[int] = []
@@ -267,10 +257,6 @@ class RunIndex:
     """Where each position's rows begin in `order`, shape (positions + 1,)."""
     configurations: Positions
     """What tells apart the runs of one position, in the order of the rows, shape (n, features)."""
-    _known: dict[tuple[tuple[str, ...], int, bytes], tuple[Indices, Floats]] = field(
-        init=False, repr=False, compare=False, default_factory=dict
-    )
-    """By columns, number of runs and position: the runs that may be the nearest, and how far they are."""
 
     def nearest(self, jobs: JobTable, count: int) -> tuple[Indices, Floats]:
         """The runs most like each job, best first, and their similarity exp(-distance / 2).
@@ -282,8 +268,9 @@ class RunIndex:
         points, shapes = positions_of(jobs), configurations_of(jobs)
         rows = np.zeros((len(points), count), dtype=np.intp)
         alike = np.zeros((len(points), count))
+        own = Same(self)
         for index, (point, shape) in enumerate(zip(points, shapes, strict=True)):
-            found, away = self._candidates(point, jobs.names, count)
+            found, away = _candidates(own, point.tobytes(), jobs.names, count)
             total = away + np.square(self.configurations[found] - shape).sum(axis=1)
             chosen = np.argsort(total, kind="stable")[:count]
             rows[index], alike[index] = found[chosen], np.exp(-np.sqrt(total[chosen]) / 2.0)
@@ -297,21 +284,18 @@ class RunIndex:
         runs = [self.order[self.starts[cell] : self.starts[cell + 1]] for cell in near]
         return np.concatenate([np.zeros(0, dtype=np.int32), *runs]).astype(np.intp)
 
-    def _candidates(self, point: Positions, names: tuple[str, ...], count: int) -> tuple[Indices, Floats]:
-        """Runs at the nearest positions, and their squared distances."""
-        key = (names, count, point.tobytes())
-        if (known := self._known.get(key)) is None:  # another thread may forget all of them at any time
-            if len(self._known) > _MOST_KEPT:
-                self._known.clear()
-            # Every position has a run: the best so many hold enough of them.
-            reach = min(count + _CANDIDATES, len(self.positions))
-            index = _index_of(Same(self.positions), names)
-            cells, squares = index.near(point.astype(np.float64), _WEIGHT, reach)
-            sizes = np.diff(self.starts)[cells]
-            found = np.concatenate([self.order[self.starts[cell] : self.starts[cell + 1]] for cell in cells])
-            known = found.astype(np.intp), (np.square(_WEIGHT) @ squares).repeat(sizes)
-            self._known[key] = known
-        return known
+
+@memo(256)
+def _candidates(runs: Same, point: bytes, names: tuple[str, ...], count: int) -> tuple[Indices, Floats]:
+    """The runs at the positions nearest to one, and their squared distances."""
+    known: RunIndex = runs.value
+    # Every position has a run: the best so many hold enough of them.
+    reach = min(count + _CANDIDATES, len(known.positions))
+    at = np.frombuffer(point, dtype=np.float32).astype(np.float64)
+    cells, squares = _index_of(Same(known.positions), names).near(at, _WEIGHT, reach)
+    found = np.concatenate([known.order[known.starts[cell] : known.starts[cell + 1]] for cell in cells])
+    away = (np.square(_WEIGHT) @ squares).repeat(np.diff(known.starts)[cells])
+    return found.astype(np.intp), away
 
 
 def run_index(jobs: JobTable, rows: Indices) -> RunIndex:

@@ -30,6 +30,8 @@ _HYBRID_DOMAINS = (1, 8)
 _NUMBERS = re.compile(r"\d[\d.,x]*")
 Fixed = Mapping[str, tuple[Any, ...]]
 """Values that some fields of a layout must have."""
+COPIES = "dp_replicate"
+"""What may be fixed beside them: copies over the data ranks, torchtitan's word for what `dp_shard` leaves."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -215,7 +217,8 @@ class Space:
 
     def _sharding(self, degrees: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """ZeRO stages; full sharding with and without a second gather, over all ranks or some nodes'."""
-        for stage in self._pick("zero_stage", self._stages(degrees)):
+        stages, sizes = self._shards(degrees)
+        for stage in stages:
             for place in self._pick("offload", _OFFLOADS.get(stage, ()) if self.offload else (Offload.NONE,)):
                 moved = {"offload": place} if place is not Offload.NONE else {}
                 if stage != 3:
@@ -223,9 +226,22 @@ class Space:
                     continue
                 # In a pipeline every micro batch would gather again: those who combine both keep them.
                 again = self._pick("reshard_after_forward", (True, False) if degrees["pp"] == 1 else (False,))
-                for dp_shard, reshard in product(self._pick("dp_shard", self._hybrid(degrees)), again):
+                for dp_shard, reshard in product(sizes, again):
                     sharding = {"dp_shard": dp_shard, "reshard_after_forward": reshard}
                     yield {"zero_stage": 3, **sharding, **moved}
+
+    def _shards(self, degrees: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """ZeRO stages, and the ranks of a copy under full sharding (0: all); both as `COPIES` has them."""
+        copies = [number for number in self.fixed.get(COPIES, ()) if number]
+        if not copies:
+            stages = self._pick("zero_stage", self._stages(degrees))
+            return stages, self._pick("dp_shard", self._hybrid(degrees))
+        ranks = degrees["dp"] * degrees["cp"]
+        held = [number for number in copies if degrees["dp"] % number == 0]
+        shards = [ranks // number % ranks for number in held if number < ranks]
+        sizes = tuple(size for size in shards if size in self.fixed.get("dp_shard", (size,)))
+        stages = (*((0,) if ranks in held else ()), *((3,) if sizes else ()))
+        return tuple(stage for stage in stages if stage in self.fixed.get("zero_stage", (stage,))), sizes
 
     def _stages(self, degrees: Mapping[str, Any]) -> tuple[int, ...]:
         """ZeRO stages; with host memory those that shard what goes there, even if nobody shares it."""

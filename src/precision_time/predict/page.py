@@ -13,6 +13,7 @@ from ..diagnostics import (
     LEFT_OPEN,
     OWN_PREDICTOR,
     SAMPLES,
+    TF32_BY_DEFAULT,
     UNMEASURED_DEVICE,
     Diagnostic,
     Severity,
@@ -20,7 +21,6 @@ from ..diagnostics import (
 from ..render.blocks import GAP, TEXT_WIDTH, Bars, Block, Text, Tone, warnings
 from ..render.table import Table
 from ..units import (
-    GIBI,
     format_bytes,
     format_duration,
     format_range,
@@ -28,6 +28,7 @@ from ..units import (
     grouped,
     plain_name,
 )
+from .headline import Headline
 
 if TYPE_CHECKING:
     from .changes import Alternative
@@ -42,23 +43,14 @@ _SMALL_SHARE = 0.005
 """Terms below this share of every step shown are summed up as `other`."""
 _NEAR = 0.25
 """Similarity from which a measured run is near: within about three steps of `learn/data/novelty.toml`."""
-_ABOUT_EVIDENCE = ("extrapolation", UNMEASURED_DEVICE, "unmeasured-stack", "unpriced-operators")
+_BEFORE = (UNMEASURED_DEVICE, TF32_BY_DEFAULT)
+"""Codes of warnings that every figure hangs on: they stand before the first."""
+_ABOUT_EVIDENCE = ("extrapolation", "unmeasured-stack", "unpriced-operators")
 """Codes of diagnostics that say what the answer rests on."""
 _ABOUT_MEMORY = "memory"
-_LEFT_OUT = "evaluation, checkpoints and start-up not included"
 _WORDS = ("step time", "interval", "throughput", "MFU", "memory per device", "stack", "nearest measurements",
           "assumed", "wire")  # fmt: skip
 """Of the glossary, that every page uses."""
-
-
-def in_one_line(prediction: Prediction) -> str:
-    """Model, devices, precision, time and interval, and whether it fits."""
-    fits = "" if prediction.fits else "does not fit: "
-    return (
-        f"{fits}{prediction.model} on {prediction.gpus} x {prediction.device}, {prediction.precision}, "
-        f"batch {prediction.batch_size:g} per device: {format_duration(prediction.step_time_s)} per step "
-        f"({_interval(prediction)}), {_throughput(prediction)}{_samples(prediction)}"
-    )
 
 
 def leading(predictions: Sequence[Prediction]) -> Prediction:
@@ -99,6 +91,7 @@ def blocks_of(
         why: Everything that the answer assumes and rests on, rather than what matters most of it.
         definitions: Words to their definitions, of which those on the page are explained.
     """
+    yield from warnings(_shared_lines(predictions, Severity.WARNING, only=_BEFORE))
     yield from (Text(line, Tone.LEAD) for line in answer_lines(predictions))
     yield from (Text(headline(predictions), Tone.SOFT), GAP)
     if len(predictions) > 1:
@@ -111,7 +104,7 @@ def blocks_of(
     yield from _assumptions(predictions, matters, why)
     yield from _evidence(predictions, why)
     yield from warnings(
-        _shared_lines(predictions, Severity.WARNING, without=(*_ABOUT_EVIDENCE, _ABOUT_MEMORY))
+        _shared_lines(predictions, Severity.WARNING, without=(*_ABOUT_EVIDENCE, *_BEFORE, _ABOUT_MEMORY))
     )
     if why and definitions:
         yield from (GAP, _definitions_table(predictions, definitions))
@@ -148,57 +141,22 @@ def bars_of(predictions: Sequence[Prediction], *, every: bool = False) -> Bars:
 
 
 def answer_lines(predictions: Sequence[Prediction]) -> Iterator[str]:
-    """The answer in a sentence; before it what does not fit, and what would."""
+    """The answer in two sentences; before it what does not fit, and what would."""
     yield from _shared_lines(predictions, Severity.WARNING, only=(_ABOUT_MEMORY,))
-    best, labels = leading(predictions), labels_of(predictions)
+    best = leading(predictions)
     if len(predictions) == 1:
-        start = "A step takes" if best.fits else "If it fitted, a step would take"
-        yield f"{start} {_answer(best)}"
-        yield from _length(best)
+        yield from Headline.of(best).lines()
         return
-    label = labels[list(predictions).index(best)]
+    labels = labels_of(predictions)
+    run, step = Headline.of(best).lines()
+    yield f"Fastest{doubt(best)}: {labels[list(predictions).index(best)]}. {run}"
+    yield step
     others = [
         f"{each} {(1.0 / prediction.throughput) / (1.0 / best.throughput):.2f} x"
         for each, prediction in zip(labels, predictions, strict=True)
         if prediction is not best
     ]
-    yield f"Fastest{doubt(best)}: {label}, {_answer(best)}"
     yield f"Time relative to it: {', '.join(others)}."
-
-
-def _answer(prediction: Prediction) -> str:
-    """Time, interval, throughput and memory."""
-    used, has = prediction.memory_bytes_per_device, prediction.device_memory_bytes
-    mfu = "" if prediction.mfu is None else f", MFU {prediction.mfu:.1%}"
-    memory = f"; {used / GIBI:.1f} of {has / GIBI:.1f} GiB per device" if prediction.fits else ""
-    return (
-        f"{format_duration(prediction.step_time_s)} ({_interval(prediction)}){_samples(prediction)}: "
-        f"{_throughput(prediction)}{mfu}{memory}."
-    )
-
-
-def _samples(prediction: Prediction) -> str:
-    """What a sample is, where that was assumed."""
-    said = next((item.text for item in prediction.remarks if item.code == SAMPLES), "")
-    return f", {said.partition(';')[0]}" if said else ""
-
-
-def _length(prediction: Prediction) -> Iterator[str]:
-    """The time of an epoch or of the run, where it is known."""
-    steps, total_s, interval = prediction.total_steps, prediction.total_time_s, prediction.total_interval
-    if steps is None or total_s is None:
-        return
-    epoch = steps == prediction.steps_per_epoch
-    what, left_out = ("An epoch", "") if epoch else ("The run", f"; {_LEFT_OUT}")
-    within = f" ({format_range(interval.low_s, interval.high_s)})" if interval is not None else ""
-    hours = prediction.device_hours
-    devices = f", {grouped(hours)} device-hours" if hours is not None and hours >= 1.0 else ""
-    yield f"{what} of {steps:,} steps takes {format_duration(total_s)}{within}{devices}{left_out}."
-
-
-def _interval(prediction: Prediction) -> str:
-    interval = prediction.interval
-    return f"{interval.coverage:.0%} interval {format_range(interval.low_s, interval.high_s)}"
 
 
 def _throughput(prediction: Prediction) -> str:

@@ -11,15 +11,7 @@ from ..diagnostics import UNMEASURED_DEVICE, Diagnostic, Severity, texts_of
 from ..records import dataclass
 from ..render.blocks import TEXT_WIDTH, Block
 from ..render.result import Remarked
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Interval:
-    """Where the true step time lies with probability `coverage`."""
-
-    low_s: float
-    high_s: float
-    coverage: float
+from .headline import Headline, Interval
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -190,10 +182,8 @@ class Prediction(Remarked):
         return plot_bars(bars_of([self]), axes=axes)
 
     def in_one_line(self) -> str:
-        """Model, devices, precision, time and interval, and whether it fits."""
-        from .page import in_one_line
-
-        return in_one_line(self)
+        """The run and its money, the step, memory, and the job; see `headline.Headline`."""
+        return Headline.of(self).in_words()
 
     def blocks(self, *, width: int = TEXT_WIDTH, why: bool = False) -> Iterator[Block]:
         """The page that `precision-time predict` prints, with the assumptions that matter."""

@@ -16,14 +16,16 @@ from ..cost.input import feed_of, sample_kind
 from ..cost.job import Job
 from ..cost.stacks import kind_of_stack
 from ..cost.terms import DATA_STALL, HOST_STALL
-from ..diagnostics import LEFT_OPEN, UNMEASURED_DEVICE, Diagnostic, Diagnostics, Severity
+from ..diagnostics import LEFT_OPEN, TF32_BY_DEFAULT, UNMEASURED_DEVICE, Diagnostic, Diagnostics, Severity
 from ..hardware.device_table import catalog_name
 from ..io import packaged_toml
 from ..learn.novelty import new_kinds
+from ..learn.priced import predict_step_times
 from ..records import dataclass
 from ..request.batch import tokens_per_sample
 from ..units import format_duration, format_si
-from .remedies import memory_of_job, shortfall, tightness
+from ..workload.graph import OpClass
+from .remedies import asked, memory_of_job, shortfall, tightness
 from .scenarios import level_of
 
 if TYPE_CHECKING:
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
 _BOUND_SHARE = 0.15
 """Share of a step from which what the device waits for is named as the bound."""
+_CONVOLUTIONS = {OpClass.CONV, OpClass.GROUPED_CONV, OpClass.DEPTHWISE_CONV}
+_MOST = 0.5
+"""Share of the FLOPs from which a model is mostly convolutions."""
 _NEW_STEPS = 1.0
 """Distance to the measured runs from which an answer is an extrapolation, as in `learn.novelty.new_kinds`."""
 
@@ -126,6 +131,29 @@ def missing_length(answers: Answers, row: int, job: Job) -> str:
     else:
         return f"No time of the run: its length is not given. To fix: give {others}, or samples= per epoch."
     return f"No time of the run. {asked} To fix: give samples= per epoch, or instead of epochs {others}."
+
+
+def _convolves_in_tf32(_: Answers, __: int, job: Job) -> bool:
+    """Whether a job in fp32 is mostly convolutions, on PyTorch and a chip whose TF32 is faster."""
+    peaks, nodes = job.cluster.device.peak_flops_per_s, job.workload.graph.nodes
+    if job.precision.name != "fp32" or job.stack.framework != "pytorch":
+        return False
+    convolved = sum(node.flops for node in nodes if node.op_class in _CONVOLUTIONS)
+    return (
+        peaks.get("tf32", 0.0) > peaks.get("fp32", 0.0) and convolved > 0.5 * job.workload.graph.forward_flops
+    )
+
+
+def _tf32_text(answers: Answers, row: int, job: Job) -> str:
+    said = "PyTorch computes fp32 convolutions in TF32 unless torch.backends.cudnn.allow_tf32 is off"
+    other = (
+        asked(answers.requests[answers.jobs.group[row]], {"precision": "tf32"}) if answers.requests else None
+    )
+    if other is None:
+        return f"{said}: precision=tf32 answers for that."
+    coverage = float(answers.coverage[row])
+    as_is, in_tf32 = predict_step_times([job, other], answers.predictor, coverage=coverage).step_time_s
+    return f"{said}: a step then takes {in_tf32 / as_is:.2f} x as long (precision=tf32)."
 
 
 def _waits(term: str) -> Callable[[Answers], Bools]:
@@ -313,6 +341,7 @@ REMARKS = (
         _device_is_unmeasured,
         lambda _, row, job: f"No measured run on {_device(job)}: predicted from its data sheet alone.",
     ),
+    Remark(TF32_BY_DEFAULT, _WARNED, _where(_convolves_in_tf32), _tf32_text),
     Remark(
         "unmeasured-stack",
         _WARNED,

@@ -439,4 +439,4 @@ def _nodes(request: Request, job: Job, count: int) -> int:
 def at_layout(request: Request, job: Job) -> Request:
     """A request for a layout that a search found: what is said of it stands in the request."""
     samples = job.layout.micro_batch_size / job.workload.rows_per_sample
-    return request.with_(**fields_of(job.layout), batch_size=samples)
+    return request.with_(**fields_of(job.layout), dp_replicate=None, batch_size=samples)

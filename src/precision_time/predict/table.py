@@ -15,7 +15,7 @@ from ..records import dataclass
 from ..render.blocks import GAP, Band, BandedLine, Block, Text, Tone, warnings
 from ..render.table import Table
 from ..units import format_duration, grouped
-from .page import doubt, figures_of, in_one_line, interval_title, leading, lengths_of
+from .page import doubt, figures_of, interval_title, leading, lengths_of
 from .prediction import Prediction, Skipped
 
 if TYPE_CHECKING:
@@ -332,7 +332,7 @@ def _best(rows: Sequence[Row]) -> list[str]:
     answers = [row.answer for row in fitting if isinstance(row.answer, Prediction)]
     best, most = leading(answers), max(answers, key=lambda answer: answer.throughput)
     fit = " of those that fit" * (len(fitting) < len(found))
-    lines = [f"Most throughput{fit}{doubt(best)}: {in_one_line(best)}"]
+    lines = [f"Most throughput{fit}{doubt(best)}: {best.in_one_line()}"]
     if not most.on_measured_device and most is not best:
         lines.append(
             f"More{doubt(most)}: {most.gpus} x {most.device}, {format_duration(most.step_time_s)} per step, "

@@ -16,7 +16,8 @@ from ..learn.artifact import TrainedPredictor
 from ..learn.table import JobTable
 from ..records import dataclass
 from .answer import Answers
-from .prediction import Interval, NearestMeasurement, Prediction
+from .headline import Interval
+from .prediction import NearestMeasurement, Prediction
 from .remarks import missing_length, remarks_of
 from .remedies import suggest_fit
 

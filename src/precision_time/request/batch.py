@@ -23,7 +23,7 @@ from .layout import habits_with_experts, layout_words, sharded_as_usual, without
 from .method import degrees_of_method
 from .practice import axes_of, method_of, question_of
 from .published import usual_global_batch
-from .schema import RequestFields
+from .schema import LAYOUT, RequestFields
 from .usual import usual_recomputation
 
 _DEFAULT_BATCHES = (256, 128, 64, 32, 16, 8, 4, 2, 1)
@@ -92,14 +92,14 @@ def _plain_job(job: Job, request: RequestFields, global_batch: float | None, fou
     if batch_size is not None and _is_cut(job, request):
         return _cut_up(job, int(batch_size), request, found)
     if batch_size is not None:
-        return sharded_if_needed(_batched(job, batch_size), request.zero_stage, found)
+        return sharded_if_needed(_batched(job, batch_size), request.says_sharding, found)
     for candidate in _batches_of(job):
-        trial = sharded_if_needed(_batched(job, candidate), request.zero_stage, Diagnostics())
+        trial = sharded_if_needed(_batched(job, candidate), request.says_sharding, Diagnostics())
         if _fits(trial):
             break
     fits = ", the largest that fits up to 256" if _fits(trial) else ", which does not fit either"
     found.assume("default-batch", f"Batch size not given: {candidate} per device{fits}.")
-    return sharded_if_needed(_batched(job, candidate), request.zero_stage, found)
+    return sharded_if_needed(_batched(job, candidate), request.says_sharding, found)
 
 
 def _is_cut(job: Job, request: RequestFields) -> bool:
@@ -113,7 +113,7 @@ def _cut_up(job: Job, answers: int, request: RequestFields, found: Diagnostics) 
     sizes = [size for size in _DEFAULT_BATCHES if answers % size == 0]
     for size in sizes:
         layout = replace(job.layout, num_microbatches=answers // size)
-        trial = sharded_if_needed(_batched(replace(job, layout=layout), size), request.zero_stage, found)
+        trial = sharded_if_needed(_batched(replace(job, layout=layout), size), request.says_sharding, found)
         if _fits(trial):
             break
     found.assume(
@@ -157,8 +157,9 @@ def _chosen_layout(
         published = usual_global_batch(job.workload, gpus)
         global_batch = float(published if published > usual else min(gpus, usual))
         said.assume("default-batch", f"Batch not given: {global_batch:,.0f} samples per step assumed.")
+    held = stated | ({"dp_shard", "zero_stage"} if request.dp_replicate else set())
     fixed: dict[str, tuple[Any, ...]] = {
-        name: (getattr(job.layout, name),) for name in sorted(stated - {"uneven"})
+        name: (getattr(job.layout, name),) for name in sorted(held & LAYOUT.keys())
     }
     if job.layout.recompute is not Recompute.NONE:
         fixed["recompute"] = (job.layout.recompute,)
@@ -278,9 +279,9 @@ def _stated_batch(
     return global_batch_size / shares, layout
 
 
-def sharded_if_needed(job: Job, zero: int | None, found: Diagnostics) -> Job:
-    """The job as it is, or sharded where no stage was given and it does not fit; pipelines shard less."""
-    if zero is not None or job.layout.data_ranks == 1:
+def sharded_if_needed(job: Job, said: bool, found: Diagnostics) -> Job:
+    """The job as it is, or sharded where that was not said and it does not fit; pipelines shard less."""
+    if said or job.layout.data_ranks == 1:
         return job
     if job.layout.pp > 1:
         stage, words = 1, "optimizer states sharded (zero_stage=1)"

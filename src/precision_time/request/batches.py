@@ -131,7 +131,7 @@ class _Batches:
         cut = self.name == "global_batch_size" and is_open(job, self.request, self._global())
         if rest.any() and not cut:
             first = replace(job, layout=replace(job.layout, micro_batch_size=float(micro[rest.argmax()])))
-            sharded = sharded_if_needed(first, self.request.zero_stage, Diagnostics())
+            sharded = sharded_if_needed(first, self.request.says_sharding, Diagnostics())
             if sharded is not first:
                 found.append(rest & (_needed(sharded, micro) <= capacity))
                 rest &= ~found[-1]

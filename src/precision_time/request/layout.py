@@ -12,11 +12,11 @@ from ..cost.stacks import get_stack_profile
 from ..diagnostics import SHARDED, Diagnostics
 from ..errors import ConfigError, LayoutError, UnknownNameError
 from ..hardware.device import Cluster
-from ..parallel.degrees import nearest_multiple
+from ..parallel.degrees import nearest_divisor, nearest_multiple
 from ..parallel.layout import Layout, Offload, PipelineSchedule, Recompute
 from ..parallel.placement import placement_in_words, placement_warnings
 from ..parallel.shape import ModelShape, model_shape
-from ..parallel.space import VARIED
+from ..parallel.space import COPIES, VARIED
 from ..parallel.validation import check_model_layout, degrees_in_words, layout_warnings
 from ..workload.workload import Workload
 from .schema import LAYOUT, LAYOUT_OPTIONS, RequestFields
@@ -54,10 +54,12 @@ def layout_of(request: RequestFields, workload: Workload, gpus: int, found: Diag
         for name in LAYOUT.keys() & LAYOUT_OPTIONS
         if (value := getattr(request, name)) is not None
     }
+    dp = data_parallel_degree(gpus, request.tp, request.pp, request.cp, shape)
     decided: dict[str, Any] = {
         **_recomputation(request, given.get("recompute_modules", ()), workload),
-        "dp": data_parallel_degree(gpus, request.tp, request.pp, request.cp, shape),
-        "zero_stage": _zero_stage(request, found),
+        "dp": dp,
+        "dp_shard": _ranks_of_a_copy(request, dp),
+        "zero_stage": _zero_stage(request, dp * request.cp, found),
         "schedule": _schedule(request.schedule, request.vpp),
         "sequence_parallel": _sequence_parallel(request, workload),
     }
@@ -69,7 +71,7 @@ def layout_of(request: RequestFields, workload: Workload, gpus: int, found: Diag
 
 def sharded_as_usual(layout: Layout, request: RequestFields, job: Job, found: Diagnostics) -> Layout:
     """The layout, sharded as language models on the named stack are where the request does not say it."""
-    left_open = request.stack is not None and request.zero_stage is None
+    left_open = request.stack is not None and not request.says_sharding
     usual = job.workload.family in _LANGUAGE_FAMILIES
     if not (left_open and usual) or layout.zero_stage or layout.data_ranks == 1:
         return layout
@@ -265,14 +267,14 @@ def parse_fixed(pairs: Sequence[str]) -> dict[str, tuple[Any, ...]]:
             raise ConfigError(f"{pair!r} is not NAME=VALUE. To fix: write it like tp=8 or tp=4,8.")
         name = name.strip().lower().replace("-", "_")
         name = _OF_SEARCH.get(name) or RequestFields.own_name(name)
-        if name not in LAYOUT:
+        field = RequestFields.model_fields[COPIES] if name == COPIES else LAYOUT.get(name)
+        if field is None:
             raise UnknownNameError(
                 kind="field of a layout",
                 name=name,
-                known=(*LAYOUT, *_OF_SEARCH),
-                hint=f"Known: {', '.join(sorted(VARIED))}.",
+                known=(*LAYOUT, COPIES, *_OF_SEARCH),
+                hint=f"Known: {', '.join(sorted({*VARIED, COPIES}))}.",
             )
-        field = LAYOUT[name]
         words = [text] if field.text else text.split(",")
         found[name] = tuple(field.value(field.read(word.strip(), as_text=True)) for word in words)
     return found
@@ -294,8 +296,38 @@ def _usually_sequence_parallel(tp: int, cp: int, workload: Workload) -> bool:
     return usual and (workload.graph.seq_len or 0) % (tp * cp) == 0
 
 
-def _zero_stage(request: RequestFields, found: Diagnostics) -> int:
-    """As given; else what the other options need, 0 if nothing.
+def _ranks_of_a_copy(request: RequestFields, dp: int) -> int:
+    """Data ranks that hold one copy, 0 for all: as `dp_shard` says, or torchtitan's `dp_replicate`.
+
+    Context ranks share a copy, too: of n copies each has dp · cp / n ranks, torchtitan's dp_shard · cp.
+
+    Raises:
+        LayoutError: Copies that do not fill the data ranks, or contradict how states are sharded.
+    """
+    copies, ranks = request.dp_replicate, dp * request.cp
+    if not copies:
+        return int(request.dp_shard)
+    if dp % copies:
+        raise LayoutError(
+            f"dp_replicate({copies}) does not divide dp({dp}). To fix: "
+            f"dp_replicate={nearest_divisor(dp, copies)}."
+        )
+    size = ranks // copies
+    if request.dp_shard not in (0, size):
+        raise LayoutError(
+            f"dp_replicate({copies}) * dp_shard({request.dp_shard}) are not the dp({dp}) * cp({request.cp}) "
+            f"data ranks. To fix: dp_shard={size}, which counts context ranks, or give only one of them."
+        )
+    if request.zero_stage == 0 and size > 1:
+        raise LayoutError(
+            f"dp_replicate({copies}) leaves a copy to {size} ranks, and zero_stage=0 gives one to each. "
+            "To fix: zero_stage=3 (HSDP), or leave out dp_replicate."
+        )
+    return 0 if size == ranks or (size == 1 and not request.zero_stage) else size
+
+
+def _zero_stage(request: RequestFields, ranks: int, found: Diagnostics) -> int:
+    """As given; else what the other options need over so many data ranks, 0 if nothing.
 
     Raises:
         LayoutError: If units are to be gathered ahead where nothing is gathered.
@@ -311,6 +343,7 @@ def _zero_stage(request: RequestFields, found: Diagnostics) -> int:
     needs = {
         _FULL_SHARDING: {
             "dp_shard": request.dp_shard > 0,
+            "dp_replicate": 0 < request.dp_replicate < ranks,
             "reshard_after_forward": not request.reshard_after_forward,
             "prefetch": ahead,
             "offload=parameters": request.offload is Offload.PARAMETERS,

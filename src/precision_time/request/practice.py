@@ -9,13 +9,14 @@ those who use that stack.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from ..cache import data, memo
 from ..cost.constants import constants
@@ -32,6 +33,8 @@ from .datasets import type_of
 from .schema import RequestFields
 from .votes import ANY, STACK, Vote, Votes, classes_table, practice_file, shipped_votes, stacks_table
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _SEQUENCES = frozenset({"language", "encoder"})
 _CONVOLUTIONS = frozenset({OpClass.CONV, OpClass.GROUPED_CONV, OpClass.DEPTHWISE_CONV})
 _LENGTHS = frozenset({"seq_len", "mean_seq_len", "packing", "padding_share"})
@@ -169,7 +172,22 @@ def scenarios(of: Practice, most: int = 32) -> tuple[JointHabits, ...]:
     return tuple(JointHabits(each.weight / total, each.fields) for each in (usual, *ranked))
 
 
-@memo(256)
+@memo(1024)
+def _found(find: Callable[..., T], question: Question, *more: Any, **named: Any) -> T:
+    return find(question, *more, **named)
+
+
+def of_question(find: Callable[Concatenate[Question, P], T]) -> Callable[Concatenate[Question, P], T]:
+    """Keep what a function finds of questions by the votes that ship: many rows ask the same one."""
+
+    @functools.wraps(find)
+    def kept(question: Question, /, *more: P.args, **named: P.kwargs) -> T:
+        return _found(find, question, *more, **named)
+
+    return kept
+
+
+@of_question
 def usual_scenarios(question: Question, points: tuple[str, ...], most: int) -> tuple[JointHabits, ...]:
     """`scenarios` of a question by the votes that ship, in its stack and some of its points alone.
 
@@ -198,7 +216,7 @@ def question_of(request: RequestFields, workload: Workload, cluster: Cluster) ->
         workload: What is trained.
         cluster: Where.
     """
-    given = request.model_fields_set
+    given = request.model_fields_set | ({"zero_stage"} if request.says_sharding else set())
     like = cluster.reference
     if like is not None and (cluster.node_type, cluster.inter_node) == (like.node_type, like.inter_node):
         given -= {"custom"}  # a file that says no links of its own

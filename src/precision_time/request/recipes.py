@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from ..errors import ConfigError
@@ -24,6 +24,7 @@ READER = "recipe"
 DISTRIBUTION = "precision-time-integrations"
 _DOCUMENTS = (".yaml", ".yml", ".toml", ".json")
 _SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".job", ".txt", ".cmd")
+_PYTHON = (".py", ".ipynb")
 _COMMAND = re.compile(
     r"\s*(?:[A-Za-z_]\w*=\S*\s+)*(?:\S*/)?(?:torchrun|python[\d.]*|accelerate|deepspeed|srun|sbatch|mpirun|mpiexec|"
     r"horovodrun|env|bash|sh|uv|docker|apptainer|singularity|conda|axolotl|llamafactory-cli|swift|megatron|trl|tune|"
@@ -93,13 +94,18 @@ class Recipe:
         Raises:
             ConfigError: If none of them is a model.
         """
-        typed = _typed(given)
-        kept = {name: value for name, value in self.fields.items() if name not in _replaced(typed)}
-        if "model" not in {**kept, **typed}:
+        job = self.job(given)
+        if "model" not in job:
             raise ConfigError(
                 f"{self.source} ({self.project}) names no model. To fix: give --model, or the command that "
                 "names both the model and this file."
             )
+        return job
+
+    def job(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """`merged`, also where nothing names a model."""
+        typed = _typed(given)
+        kept = {name: value for name, value in self.fields.items() if name not in _replaced(typed)}
         return {**kept, **typed}
 
     def lines(self, given: Mapping[str, Any]) -> Iterator[str]:
@@ -209,10 +215,31 @@ def kind_of(source: str) -> str:
         suffix = Path(source).suffix.lower()
         if suffix in _DOCUMENTS:
             return project_of(_document(Path(source), suffix))
-        return {".py": PYTHON, ".ipynb": PYTHON}.get(
-            suffix, SHELL if suffix in _SCRIPTS or _is_script(source) else ""
-        )
+        if suffix in _PYTHON:
+            return PYTHON
+        return SHELL if suffix in _SCRIPTS or _is_script(source) else ""
     return COMMAND if _COMMAND.match(source) and not os.path.exists(source) else ""
+
+
+def kind_of_text(name: str, text: str) -> str:
+    r"""`kind_of` of a file that is not here, by its name and its content.
+
+    >>> kind_of_text("run.yaml", "base_model: gpt2\nsequence_len: 512")
+    'axolotl'
+    >>> kind_of_text("train", "#!/bin/bash\ntorchrun train.py"), kind_of_text("", "torchrun train.py")
+    ('shell', 'command')
+    """
+    suffix = PurePath(name).suffix.lower()
+    if suffix in _DOCUMENTS:
+        try:
+            return project_of(parsed(suffix, text))
+        except (ValueError, RecursionError):
+            return ""
+    if suffix in _PYTHON:
+        return PYTHON
+    if suffix in _SCRIPTS or text.startswith("#!"):
+        return SHELL
+    return COMMAND if _COMMAND.match(text) else ""
 
 
 def _is_script(source: str) -> bool:

@@ -27,6 +27,7 @@ from ..fields import (
     Count,
     ListText,
     LongCount,
+    NaturalNumber,
     Option,
     PositiveNumber,
     Read,
@@ -488,6 +489,13 @@ class RequestFields(Fields):
     ] = TimingScope.FULL_STEP
     of_layout: ClassVar[type[Layout]] = Layout
     """Its options stand here, beside the others."""
+    dp_replicate: Annotated[
+        NaturalNumber,
+        Option(
+            help="Data: copies, each sharded over the other data ranks (HSDP, torchtitan); 0: what "
+            "--dp-shard leaves."
+        ),
+    ] = 0
     uneven: Annotated[
         bool,
         Option(
@@ -575,6 +583,11 @@ class RequestFields(Fields):
         """The layout options that were given."""
         return self.model_fields_set & LAYOUT_OPTIONS
 
+    @property
+    def says_sharding(self) -> bool:
+        """Whether it was given which data ranks share a copy of the states."""
+        return self.zero_stage is not None or self.dp_replicate > 0
+
     @classmethod
     def _spread(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """Layout options may stand under `layout`; one beside the others goes first."""
@@ -605,7 +618,8 @@ class RequestFields(Fields):
 
 LAYOUT: Mapping[str, Field] = declared_fields(Layout)
 """The fields of a layout."""
-LAYOUT_OPTIONS = frozenset({name for name, field in LAYOUT.items() if field.option} | {"uneven"})
+_NOT_OF_LAYOUTS = frozenset({"dp_replicate", "uneven"})
+LAYOUT_OPTIONS = frozenset({name for name, field in LAYOUT.items() if field.option}) | _NOT_OF_LAYOUTS
 """Fields of a request that say how it is spread over the devices."""
 SECTIONS: Mapping[str, str] = {
     "device": "Devices and network",

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..cache import memo
 from ..cost.stacks import framework_profile, usual_profile
-from .practice import Question, practice, stack_alternatives
+from .practice import Question, of_question, practice, stack_alternatives
 from .votes import STACK, classes_table, shipped_votes, stacks_table
 
 
-@memo(256)
+@of_question
 def usual_stack(question: Question) -> str:
     """The stack that is assumed where a question leaves it open.
 
@@ -32,7 +31,7 @@ def usual_stack(question: Question) -> str:
     return most if shares.get(most, 0.0) >= max(enough, float(classes_table()["usual"]["share"])) else plain
 
 
-@memo(256)
+@of_question
 def usual_recomputation(question: Question, stack: str) -> str | None:
     """What most users of a stack recompute in such a question; None where they differ."""
     found = practice(replace(question, stack=stack)).points(stack).get("recompute", ())

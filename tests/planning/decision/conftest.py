@@ -1,7 +1,7 @@
 import pytest
 
+from precision_time.hardware.prices.offer import Market, Offer
 from precision_time.planning.decision.api import plan
-from precision_time.planning.money.offer import Market, Offer
 
 ASKED = {"epochs": 30, "global_batch_size": 256, "max_gpus": 16}
 DEVICES = ("T4", "A100-SXM4-40GB", "H100-SXM5-80GB", "L40S")

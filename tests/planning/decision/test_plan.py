@@ -136,6 +136,18 @@ def test_what_is_stated_of_the_run_counts(planned, found):
     assert best.terms_s["start_up"] == 3600.0 and best.terms_s["lost_work"] > max(usual) > 0.0
 
 
+def test_own_devices_cost_what_they_draw():
+    asked = {"epochs": 2, "global_batch_size": 64, "devices": ["RTX3090"], "max_gpus": 2, "own": True}
+    found = plan("resnet50", **asked, kwh_price=0.4)
+    best = found.choices[0].candidate
+    assert best.cloud == "own"
+    assert best.usd == pytest.approx(0.4 * best.energy_kwh)
+    assert {candidate.gpus for candidate in found.front} == {1, 2}
+    assert any("electricity" in text for text in found.assumptions)
+    with pytest.raises(ConfigError, match="To fix: name yours"):
+        plan("resnet50", epochs=2, own=True, kwh_price=0.4)
+
+
 def test_a_request_says_what_competes(planned, offered):
     asked = Request(model="resnet50", device="T4", gpus=8, epochs=1, global_batch_size=256)
     columns = plan(asked, prices=offered).columns()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import xml.etree.ElementTree as ET
 from collections import defaultdict
 from itertools import pairwise
@@ -15,13 +14,7 @@ from precision_time.cost.search import under
 from precision_time.errors import ConfigError
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.parallel.layout import Layout, PipelineSchedule
-from precision_time.planning.layouts.pictures import (
-    step_page,
-    step_svg,
-    trace_document,
-    write_picture,
-    write_trace,
-)
+from precision_time.planning.layouts.pictures import step_page, step_svg, write_picture
 from precision_time.planning.layouts.timeline import Bar, StepTimeline, Stream, step_timeline
 from precision_time.predict.answer import answer
 from precision_time.predict.view import prediction_of
@@ -95,25 +88,6 @@ def test_overlapped_communication_lies_under_kernels(step: StepTimeline) -> None
             assert any(k.start_s - 1e-9 <= bar.start_s and bar.end_s <= k.end_s + 1e-9 for k in kernels)
 
 
-def test_the_trace_is_complete_and_lasts_the_step(step: StepTimeline, tmp_path: Path) -> None:
-    path = tmp_path / "step.json"
-    write_trace(step, path)
-    document = json.loads(path.read_text(encoding="utf-8"))
-    assert document == json.loads(json.dumps(trace_document(step)))
-    total_us: dict[int, float] = defaultdict(float)
-    for event in document["traceEvents"]:
-        assert event["ph"] in ("X", "M")
-        if event["ph"] == "X":
-            assert {"name", "ts", "dur", "pid", "tid"} <= event.keys()
-            assert event["ts"] >= 0.0 and event["dur"] >= 0.0
-            assert event["ts"] + event["dur"] <= step.step_time_s * 1e6 * (1 + 1e-9)
-            total_us[event["pid"]] += event["dur"] if event["tid"] < 2 else 0.0
-    assert len(total_us) == step.layout.pp
-    assert list(total_us.values()) == pytest.approx([step.step_time_s * 1e6] * step.layout.pp)
-    named = {event["args"]["name"] for event in document["traceEvents"] if event["name"] == "process_name"}
-    assert named == {f"stage {stage}" for stage in range(step.layout.pp)}
-
-
 def test_the_svg_parses_and_stays_inside(step: StepTimeline) -> None:
     root = ET.fromstring(step_svg(step))
     width = float(root.get("width", "0"))
@@ -140,5 +114,3 @@ def test_files_that_are_no_pictures_are_refused(step: StepTimeline, tmp_path: Pa
         write_picture(step, tmp_path / "step.png")
     with pytest.raises(ConfigError, match="cannot be written"):
         write_picture(step, tmp_path / "none" / "step.svg")
-    with pytest.raises(ConfigError, match="cannot be written"):
-        write_trace(step, tmp_path / "none" / "step.json")

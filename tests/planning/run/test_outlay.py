@@ -62,3 +62,22 @@ def test_a_measured_power_and_the_making_of_the_hardware() -> None:
     busy_s = math.fsum(run.terms[name] for name in ("warm_up", "steps", "evaluation", "lost_work"))
     assert run.energy_terms_j["devices_busy"] == pytest.approx(8 * 300.0 * busy_s)
     assert run.carbon_terms_g["embodied"] == pytest.approx(20.0 * run.device_hours)
+
+
+def test_own_devices_cost_their_electricity() -> None:
+    card = {"model": "resnet50", "device": "RTX3090", "batch_size": 64, "epochs": 2}
+    own = predict_run(**card, own=True, kwh_price=0.5)
+    assert own.energy_kwh is not None
+    assert own.cost_usd == pytest.approx(0.5 * own.energy_kwh)
+    assert "cooling" not in {name for name, joules in own.energy_terms_j.items() if joules > 0.0}
+    assert own.cost_usd < (predict_run(**card).cost_usd or 0.0)
+    silent = predict_run(**card, own=True)
+    assert silent.cost_usd is None
+    assert "kwh_price" in " ".join(item.text for item in silent.diagnostics)
+    for wrong in (
+        {"kwh_price": 0.5},
+        {"own": True, "cloud": "aws"},
+        {"own": True, "usd_per_device_hour": 1.0},
+    ):
+        with pytest.raises(ConfigError, match="To fix"):
+            predict_run(**card, **wrong)

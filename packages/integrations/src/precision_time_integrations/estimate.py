@@ -70,6 +70,8 @@ class JobEstimate:
     """What the file says and nobody here understands, each as the file has it."""
     notes: tuple[str, ...] = ()
     """What was taken for granted in reading."""
+    report: tuple[str, ...] = ()
+    """Of a recipe: what was read, assumed, not understood and overridden, `unread` among it."""
 
     def duration_s(self, quantile: float = 0.5) -> float | None:
         """Seconds within which the whole run ends with that probability; None without a run.
@@ -117,6 +119,7 @@ class JobEstimate:
             "missing": list(self.missing),
             "unread": list(self.unread),
             "notes": list(self.notes),
+            "report": list(self.report),
             "request": None if self.request is None else self.request.to_dict(),
             "run": None if self.run is None else self.run.to_dict(),
             "step": None if self.step is None or self.run is not None else self.step.to_dict(),
@@ -131,6 +134,7 @@ def estimate_job(
     options: Mapping[str, Any] | None = None,
     unread: tuple[str, ...] = (),
     notes: tuple[str, ...] = (),
+    report: tuple[str, ...] = (),
     reason: str = "",
     given: Mapping[str, Any] | None = None,
 ) -> JobEstimate:
@@ -143,6 +147,7 @@ def estimate_job(
         options: Fields of `RunOptions` that were found.
         unread: What was not understood.
         notes: What was taken for granted in reading.
+        report: Of a recipe, how it is understood.
         reason: Why the file cannot be answered at all, where its reader knows already.
         given: Fields of `Request` and `RunOptions` that the user typed, in the place of those in the file.
             Only they may name files and code; a file names models of the catalogs.
@@ -165,7 +170,14 @@ def estimate_job(
 
     def found(**answer: Any) -> JobEstimate:
         return JobEstimate(
-            source=source, name=name, fields=stated, options=about, unread=unread, notes=notes, **answer
+            source=source,
+            name=name,
+            fields=stated,
+            options=about,
+            unread=unread,
+            notes=notes,
+            report=report,
+            **answer,
         )
 
     if not reason and "precision" in fields and not {"precision"} & stated.keys():

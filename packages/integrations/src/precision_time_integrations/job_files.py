@@ -1,4 +1,4 @@
-"""Job files of other programs: which program one is of, and its jobs."""
+"""Job files and recipes of other programs: which program one is of, and its jobs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import Any
 
 from precision_time.errors import ConfigError
 from precision_time.io import open_input, read_yaml_documents
+from precision_time.planning.run.schema import RunOptions
+from precision_time.request.recipes import PYTHON, kind_of
 
 from .cloud_tasks import files_below
-from .estimate import JobEstimate
+from .estimate import JobEstimate, estimate_job
+from .recipes.files import read_recipe
 
 MOST_BYTES = 2**20
 """Of a job file."""
@@ -22,18 +25,39 @@ def estimate_file(path: Path, *, given: Mapping[str, Any] | None = None) -> list
     """The jobs of a file, estimated.
 
     Args:
-        path: A SkyPilot task, a Slurm script, Kubernetes manifests.
+        path: A SkyPilot task, a Slurm script, Kubernetes manifests, a recipe of another project.
         given: Fields of `Request` and `RunOptions` that the user typed, in the place of those of the file.
 
     Raises:
         ConfigError: If it cannot be read, or is none of these.
     """
-    text = read_text(path)
+    text, kind = read_text(path), kind_of(str(path))
+    if kind and (kind == PYTHON or not _SCRIPT.search(text)):
+        return [_of_recipe(path, kind, given or {})]
     if _SCRIPT.search(text):
         from .slurm.script import estimate_script
 
         return [estimate_script(text, files=files_below(path.parent), given=given)]
     return estimate_documents(_documents(path, text), path=path, given=given)
+
+
+def _of_recipe(path: Path, kind: str, given: Mapping[str, Any]) -> JobEstimate:
+    """A recipe with its report, which says what of it is assumed and not understood."""
+    recipe = read_recipe(str(path), kind)
+    stated = {
+        name: value
+        for name, value in given.items()
+        if value is not None and name not in RunOptions.model_fields
+    }
+    return estimate_job(
+        source=recipe.project,
+        name=path.name,
+        fields=recipe.job(stated),
+        options=recipe.run,
+        unread=recipe.unread,
+        report=tuple(recipe.lines(stated)),
+        given=given,
+    )
 
 
 def estimate_documents(
@@ -54,9 +78,9 @@ def estimate_documents(
         return skypilot.estimate(documents, folder=path.parent, given=given)
     raise ConfigError(
         f"{path} is no job file that is known here. The rule: a SkyPilot task has `run` and `resources`, a "
-        "Kubernetes manifest `apiVersion` and `kind`, a Slurm script `#!` on its first line; tasks of dstack "
-        "are read no longer. To fix: give such a file, or the job itself to `precision-time predict "
-        "--whole-run`."
+        "Kubernetes manifest `apiVersion` and `kind`, a Slurm script `#!` on its first line, a recipe the "
+        "keys of a project that docs/reference/recipes.md lists. To fix: give such a file, or the job itself "
+        "to `precision-time predict --whole-run`."
     )
 
 

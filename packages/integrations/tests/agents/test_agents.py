@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -77,6 +78,48 @@ SEARCHED: list[tuple[str, Mapping[str, Any], list[str]]] = [
     ),
 ]
 """What plans and layouts are asked, and the same as a command line."""
+_SCRIPT = """\
+from unsloth import FastLanguageModel
+from trl import SFTConfig, SFTTrainer
+model, tokenizer = FastLanguageModel.from_pretrained(
+    "unsloth/llama-3-8b-bnb-4bit", max_seq_length=2048, load_in_4bit=True
+)
+model = FastLanguageModel.get_peft_model(model, r=16)
+args = SFTConfig(per_device_train_batch_size=2, gradient_accumulation_steps=4, max_steps=60)
+trainer = SFTTrainer(model=model, args=args)
+"""
+RECIPES: list[tuple[str, Mapping[str, str], Mapping[str, Any]]] = [
+    (
+        "run.yml",
+        {
+            "run.yml": "base_model: NousResearch/Llama-3.2-1B\nmicro_batch_size: 2\nsequence_len: 2048\n"
+            "adapter: lora\nlora_r: 16\ndatasets:\n- path: teknium/GPT4-LLM-Cleaned\nnum_epochs: 1\n"
+            "bf16: auto\ndeepspeed: ds.json\n",
+            "ds.json": '{"zero_optimization": {"stage": 2}}',
+        },
+        {"device": "A100", "gpus": 8},
+    ),
+    ("train.py", {"train.py": _SCRIPT}, {"device": "T4"}),
+    (
+        "pretrain.sh",
+        {
+            "pretrain.sh": "#!/bin/bash\ntorchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py"
+            " --num-layers 24 --hidden-size 2048 --num-attention-heads 16 --seq-length 2048"
+            " --micro-batch-size 2 --global-batch-size 256 --tensor-model-parallel-size 2 --bf16"
+            " --train-iters 500000\n",
+        },
+        {"device": "H100"},
+    ),
+    (
+        "llama3_8b.toml",
+        {
+            "llama3_8b.toml": '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 1\n'
+            "seq_len = 8192\nsteps = 1000\n",
+        },
+        {"device": "H100", "gpus": 8, "batch_size": 2},
+    ),
+]
+"""Recipes with the files that they name, and what is said beside them."""
 REFUSED: list[tuple[str, Mapping[str, Any], str]] = [
     ("predict", {"model": "resnet51"}, "model"),
     ("predict", {"model": "resnet50", "gpus": 0}, "gpus"),
@@ -142,6 +185,68 @@ def test_plans_and_layouts_are_those_of_the_command_line(capsys: pytest.CaptureF
             assert [each["step_time_s"] for each in answer["layouts"]] == steps
         assert both[0] == both[1]
         assert both[0]
+
+
+def _read(name: str, files: Mapping[str, str], **fields: Any) -> tuple[bool, dict[str, Any]]:
+    beside = {other: text for other, text in files.items() if other != name}
+    asked = {"name": name, "text": files[name], "files": beside, "fields": fields}
+    ((wrong, answer),) = _asked(("read_recipe", asked))
+    return wrong, answer
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=[name for name, _, _ in RECIPES])
+def test_a_recipe_is_read_and_predicted_as_on_the_command_line(
+    recipe: tuple[str, Mapping[str, str], Mapping[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name, files, fields = recipe
+    for other, text in files.items():
+        (tmp_path / other).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    wrong, read = _read(name, files, **{field: str(value) for field, value in fields.items()})
+    assert not wrong, read
+    ((wrong, answer),) = _asked(("predict", read["question"]))
+    assert not wrong, answer
+    printed = _printed(_words({"model": name, **fields}), capsys)
+    assert read["recipe"] == printed["recipe"]
+    (told,) = printed["predictions"]
+    assert {key: answer[key] for key in told} == told
+
+
+def test_a_recipe_opens_no_file_that_was_not_sent(tmp_path: Path) -> None:
+    beside = tmp_path / "ds.json"
+    beside.write_text('{"zero_optimization": {"stage": 3}}')
+    text = f"base_model: net.py:build\nmicro_batch_size: 1\ndeepspeed: {beside}\n"
+    wrong, read = _read("a.yml", {"a.yml": text})
+    assert not wrong
+    assert "zero_stage" not in {**read["question"], **read["question"].get("fields", {})}
+    assert any("is not there to be read: its ZeRO stage" in line for line in read["report"])
+    assert "model" in read["missing"]
+    assert any("a file or code, which is not opened" in line for line in read["report"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"name": "a.yml", "text": "resources: 3"}, "no recipe of a project that is known"),
+        ({"name": "a.yml", "text": "base_model: [\n"}, "not a valid .yml file"),
+        ({"name": "a.py", "text": "print(1)"}, "nothing of Unsloth"),
+        ({"name": "a.yml", "text": " "}, "text="),
+        ({"name": "a.yml", "text": ["x"]}, "text="),
+        ({"name": "a.yml", "text": "x" * 1_000_001}, "text has 1,000,001 characters"),
+        ({"name": "a\n", "text": "base_model: x"}, "is no name of a file"),
+        ({"text": "base_model: x", "files": ["a"]}, "files="),
+        ({"text": "base_model: x", "files": {str(n): "" for n in range(17)}}, "files has 17 entries"),
+        ({"text": "torchrun train.py", "fields": {"custom": "own.yaml"}}, "custom="),
+    ],
+)
+def test_a_recipe_that_cannot_be_read_is_refused(arguments: Mapping[str, Any], words: str) -> None:
+    ((wrong, answer),) = _asked(("read_recipe", arguments))
+    assert wrong
+    assert words in answer["error"]["detail"]
+    assert answer["error"]["fix"]
 
 
 def test_an_error_names_the_field_and_the_remedy() -> None:

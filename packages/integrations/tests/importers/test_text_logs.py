@@ -177,6 +177,10 @@ def test_lines_of_every_process_count_once(tmp_path: Path) -> None:
         ("Building 1-D device mesh with ['dp_shard'], [8]", {"gpus": 8, "zero_stage": 3}),
         ("Building 3-D device mesh with ['pp', 'dp_shard', 'tp'], [2, 4, 8]", {"gpus": 64, "tp": 8, "pp": 2}),
         ("Building 2-D device mesh with ['dp_replicate', 'dp_shard'], [2, 4]", {"gpus": 8, "dp_shard": 4}),
+        (
+            "Building 3-D device mesh with ['dp_replicate', 'dp_shard', 'cp'], [2, 4, 2]",
+            {"gpus": 16, "cp": 2, "dp_shard": 8},
+        ),
     ],
 )
 def test_the_mesh_of_torchtitan(mesh: str, fields: dict[str, int], tmp_path: Path) -> None:

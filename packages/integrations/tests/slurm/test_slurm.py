@@ -13,6 +13,10 @@ import pytest
 
 from precision_time.cli.main import main
 from precision_time.errors import ConfigError
+from precision_time.predict.api import predict
+from precision_time.request.request import Request
+from precision_time_integrations.job_files import estimate_file
+from precision_time_integrations.recipes.files import read_recipe
 from precision_time_integrations.slurm.devices import device_of, read_names
 from precision_time_integrations.slurm.history import FEWEST, history_of, live_jobs
 from precision_time_integrations.slurm.jobs import SlurmJob, jobs_of_json, jobs_of_rows
@@ -298,3 +302,23 @@ def test_a_record_that_is_damaged_is_read_as_far_as_it_goes(tmp_path: Path) -> N
     found, broken = read_submissions(path)
     assert ([each.job_id for each in found], broken) == ([1, 3], 2)
     assert found[0] == _kept(1)
+
+
+def test_a_script_is_one_question_for_estimate_and_for_predict(tmp_path: Path) -> None:
+    settings = {"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 3}}
+    (tmp_path / "ds.json").write_text(json.dumps(settings))
+    script = tmp_path / "ds.sh"
+    script.write_text(
+        "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gpus-per-node=a100:8\n"
+        "deepspeed --num_nodes 2 --num_gpus 8 train.py --model_name_or_path meta-llama/Meta-Llama-3-8B "
+        "--deepspeed ds.json --bf16 True --per_device_train_batch_size 2 --gradient_accumulation_steps 8 "
+        "--model_max_length 4096 --num_train_epochs 3 --dataset_name tatsu-lab/alpaca\n"
+    )
+    [estimate] = estimate_file(script)
+    read = read_recipe(str(script), "shell")
+    request = Request.of({"device": "A100-SXM4-80GB", **read.fields})
+    assert estimate.run is not None
+    assert estimate.run.phases[0].prediction.step_time_s == pytest.approx(
+        predict(request).step_time_s, rel=1e-9
+    )
+    assert any("mean_seq_len" in note for note in estimate.notes)

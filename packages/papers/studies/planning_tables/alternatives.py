@@ -22,7 +22,7 @@ from precision_time.corpus.protocols import source_name
 from precision_time.cost.roofline import peak_flops_per_s
 from precision_time.hardware.catalog import get_device
 from precision_time.hardware.device import Device
-from precision_time.planning.money.offers import usd_per_device_hour
+from precision_time.hardware.prices.offers import usd_per_device_hour
 from precision_time.precision.catalog import get_policy
 from precision_time.precision.support import on_device
 from precision_time_papers.contract import Bools, Floats, Ints

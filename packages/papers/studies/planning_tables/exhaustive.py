@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from precision_time.hardware.prices.offer import Market
 from precision_time.io import packaged_toml
 from precision_time.planning.decision.api import plan
 from precision_time.planning.decision.candidate import Candidate
 from precision_time.planning.decision.limits import Limits
 from precision_time.planning.decision.outcomes import longer_when_chosen
 from precision_time.planning.decision.result import Plan
-from precision_time.planning.money.offer import Market
 from precision_time.planning.run.duration import Work, total_s
 from precision_time.planning.run.settings import checkpoint_bytes, compilation_s, default_settings
 from precision_time.predict.api import predict

@@ -26,7 +26,7 @@ from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.splits import Fold
 from precision_time.hardware.custom import hardware_beside, load_custom
 from precision_time.hardware.device_table import get_device
-from precision_time.planning.money.offers import reference_offers, usd_per_device_hour
+from precision_time.hardware.prices.offers import reference_offers, usd_per_device_hour
 from precision_time_papers.ernest import Ernest
 from precision_time_papers.evaluation.measured_jobs import measured_jobs
 from precision_time_papers.evaluation.replay import drawn_replay_rows

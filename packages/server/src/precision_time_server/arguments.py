@@ -10,7 +10,7 @@ from msgspec import Meta
 from precision_time.errors import ConfigError, shown
 from precision_time.fields import NUMBER, Count, Option, PositiveNumber, Read
 from precision_time.hardware.device_table import canonical_device
-from precision_time.planning.money.offer import Offer
+from precision_time.hardware.prices.offer import Offer
 from precision_time.request.schema import RequestFields
 from precision_time.request.sweep import values_of
 from precision_time.request.validation import Fields

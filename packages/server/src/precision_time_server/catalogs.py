@@ -15,8 +15,8 @@ from precision_time.cost.stacks import known_stacks
 from precision_time.errors import UnknownNameError
 from precision_time.hardware.device_table import canonical_device, known_devices
 from precision_time.hardware.nodes import known_node_types
-from precision_time.planning.money.offer import Market
-from precision_time.planning.money.offers import offers
+from precision_time.hardware.prices.offer import Market
+from precision_time.hardware.prices.offers import offers
 from precision_time.precision.catalog import known_policies, known_variants
 from precision_time.workload.families.tables import dataset_table
 from precision_time.workload.resolve import known_models, search_models

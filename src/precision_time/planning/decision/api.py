@@ -19,6 +19,8 @@ from ...cost.stacks import Stack
 from ...diagnostics import Diagnostics, Severity, texts_of
 from ...errors import ConfigError, PrecisionTimeError, shown
 from ...hardware.catalog import Custom, get_device, load_custom
+from ...hardware.prices.offer import Offer
+from ...hardware.prices.reading import read_prices
 from ...predict.api import predict
 from ...predict.sweep import Table
 from ...records import dataclass
@@ -28,8 +30,6 @@ from ...request.schema import ALIASES, RUN_LENGTHS, RequestFields
 from ...request.signature import takes_request_fields
 from ...request.sweep import axes_of
 from ...workload.workload import Workload
-from ..money.offer import Offer
-from ..money.reading import read_prices
 from ..run.schema import RunOptions
 from .choose import Choice, Judged, choices_of, judged
 from .explain import break_evens, moves_of, nearest_miss, what_ifs
@@ -37,7 +37,7 @@ from .limits import Limits, limits_of
 from .outcomes import Conditions, Outcomes, Rows, Scenario, outcomes_of, rows_of
 from .refine import refined
 from .result import Plan, PlanCounts
-from .space import Space, Wanted, defaults, space_of, wanted_of
+from .space import OWN, Space, Wanted, defaults, own_hosts, space_of, wanted_of
 from .timing import Progress, Timing, within_reach
 
 _OF_THE_PLAN = frozenset(
@@ -52,7 +52,7 @@ RUN_FIELDS = {
     name: RunOptions.model_fields[name]
     for name in (
         *("start_up", "compile_time", "warm_up_steps", "checkpoint_interval", "async_checkpoints"),
-        *("storage_rate", "mtbf", "failures", "recovery", "reclaim_rate"),
+        *("storage_rate", "mtbf", "failures", "recovery", "reclaim_rate", "own", "kwh_price"),
     )
 }
 """What may be stated of runs beside their steps."""
@@ -142,6 +142,7 @@ def plan(
     if isinstance(model, Request):  # what it says of its devices competes, unless the call says otherwise
         devices = devices or model.device
         gpus = gpus or (model.gpus if "gpus" in model.model_fields_set else None)
+    of_runs = RunOptions.of(of_run)
     wanted, notes = wanted_of(
         devices=_several(devices),
         gpus=None if gpus is None else [gpus] if isinstance(gpus, int) else list(gpus),
@@ -149,7 +150,7 @@ def plan(
         clouds=_several(clouds),
         regions=_several(regions),
         markets=_several(market),
-        prices=_offers(prices, own),
+        prices=own_hosts(own, _several(devices), max_gpus) if of_runs.own else _offers(prices, own),
         any_network=any_network,
         own=own,
     )
@@ -166,7 +167,7 @@ def plan(
             confidence=limits.confidence,
             coverage=request.coverage,
             compiler=stack.compiler,
-            options=RunOptions.of(of_run),
+            options=of_runs,
         ),
         fed=stack.loader not in ("", SYNTHETIC),
     )
@@ -250,7 +251,7 @@ def _planned(ask: _Ask, answered: _Answered, notes: tuple[str, ...], out_of_reac
     choices = choices_of(found)
     first = choices[0] if choices else None
     late = ask.limits.deadline_s is not None
-    assumptions, warnings = _remarks(first, notes, found)
+    assumptions, warnings = _remarks(first, notes, found, own=bool(ask.conditions.options.own))
     return Plan(
         model=ask.timing.workload.name,
         length=_length(request, found),
@@ -423,7 +424,10 @@ def _length(request: Request, found: Judged) -> str:
 def _prices(found: Judged) -> tuple[str, ...]:
     dates: dict[str, set[str]] = {}
     for offer in found.space.offers:
-        dates.setdefault(offer.cloud, set()).add(offer.date)
+        if offer.cloud == OWN:
+            return ()
+        age = offer.age_words(date.today())
+        dates.setdefault(offer.cloud, set()).add(f"{offer.date} ({age})" if age else offer.date)
     return tuple(f"{cloud} {', '.join(sorted(dates[cloud]))}" for cloud in sorted(dates))
 
 
@@ -431,13 +435,16 @@ _MONEY = (
     "Money is the rent of whole hosts from start to end; storage and egress are not in it (`precision-time "
     "run` counts the storage of checkpoints)."
 )
+_ELECTRICITY = (
+    "Money is the electricity of your own devices and their host; what buying them costs is not in it."
+)
 
 
 def _remarks(
-    first: Choice | None, notes: Sequence[str], found: Judged
+    first: Choice | None, notes: Sequence[str], found: Judged, *, own: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What was assumed of the candidates and of the choice, and what to act on."""
-    assumed = [*notes, *found.space.notes, _MONEY]
+    assumed = [*notes, *found.space.notes, _ELECTRICITY if own else _MONEY]
     if found.space.unpriced:
         assumed.append(
             f"No price in the list for {', '.join(found.space.unpriced)}: not guessed; it competes in time "

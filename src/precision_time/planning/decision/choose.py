@@ -11,9 +11,9 @@ import numpy as np
 
 from ...arrays import Bools, Floats, Ints
 from ...diagnostics import UNMEASURED_DEVICE
+from ...hardware.prices.offer import Offer
 from ...records import dataclass
 from ..energy.grid import grid_of_region
-from ..money.offer import Offer
 from .candidate import Candidate, carbon, duration, money
 from .front import pareto_front
 from .limits import Limits

@@ -12,9 +12,9 @@ import numpy as np
 
 from ...arrays import Floats, Ints
 from ...hardware.catalog import Custom
+from ...hardware.prices.offer import Market
 from ...precision.support import supported_precisions
 from ...records import dataclass
-from ..money.offer import Market
 from .candidate import Candidate, carbon, chance, duration, money
 from .choose import AIMS, Choice, Judged, choices_of, is_offer, judged, objectives
 from .front import pareto_front

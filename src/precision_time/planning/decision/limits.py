@@ -8,9 +8,9 @@ from datetime import UTC, date, datetime, time
 from typing import Any
 
 from ...errors import ConfigError, shown
+from ...hardware.prices.currency import Currency, parse_currency
 from ...records import dataclass
 from ...units import duration_s, format_duration
-from ..money.currency import Currency, parse_currency
 
 USD = "USD"
 _MONEY = re.compile(

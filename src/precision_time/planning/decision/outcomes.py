@@ -14,13 +14,13 @@ import numpy as np
 from ...arrays import Floats, Ints
 from ...cost import terms as step_terms
 from ...errors import PrecisionTimeError
+from ...hardware.prices.offer import Market
 from ...predict.sweep import Table
 from ...records import dataclass
 from ...request.request import Request
 from ...units import J_PER_KWH
 from ..energy.energy import pue_of, run_energy
 from ..energy.grid import grid_of_region
-from ..money.offer import Market
 from ..run.api import settings_of
 from ..run.duration import TERMS, Work, total_s
 from ..run.schema import RunOptions
@@ -179,9 +179,17 @@ def outcomes_of(rows: Rows, space: Space, asked: Conditions, only: Outcomes | No
     # Time and energy of a row do not depend on who rents the hosts.
     of_run = {name: np.stack([run[name] for run in runs])[market, place] for name in runs[0]}
     device, instances = rows.table["device"][row], _of_spots(rows, space, row, "instances")
-    usd_per_hour = instances * _prices(space)[offer, market] * _factors(device, asked.scenario.price)
     pue, grams = np.array(_places(space)).T
+    if asked.options.own:
+        pue = np.full(len(pue), asked.options.pue or 1.0)
     energy_j = of_run["energy_j"] * pue[offer] * asked.scenario.power
+    hours = of_run["time_s"] / _SECONDS_PER_HOUR
+    if asked.options.own:
+        kwh_usd = np.nan if asked.options.kwh_price is None else asked.options.kwh_price
+        usd_per_hour = energy_j / J_PER_KWH * kwh_usd / hours
+    else:
+        usd_per_hour = instances * _prices(space)[offer, market]
+    usd_per_hour = usd_per_hour * _factors(device, asked.scenario.price)
     return Outcomes(
         row=row,
         offer=offer,
@@ -193,7 +201,7 @@ def outcomes_of(rows: Rows, space: Space, asked: Conditions, only: Outcomes | No
         probability=of_run["probability"],
         sure_s=of_run["sure_s"],
         usd_per_hour=usd_per_hour,
-        usd=usd_per_hour * of_run["time_s"] / _SECONDS_PER_HOUR,
+        usd=usd_per_hour * hours,
         energy_j=energy_j,
         carbon_g=energy_j / J_PER_KWH * grams[offer],
     )

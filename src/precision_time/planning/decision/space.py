@@ -7,6 +7,7 @@ ones, or the largest that a cloud has of a device: smaller ones come without the
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -15,6 +16,8 @@ from typing import Any
 from ...cost.constants import constants
 from ...errors import ConfigError, PrecisionTimeError, UnknownNameError
 from ...hardware.catalog import Custom, NodeType, get_node_type
+from ...hardware.prices.offer import Market, Offer
+from ...hardware.prices.offers import newest_lists, offers
 from ...io import packaged_toml
 from ...parallel.space import powers_of_two
 from ...precision.support import natural_precision
@@ -23,12 +26,12 @@ from ...request.batch import tokens_per_sample
 from ...request.request import Request
 from ...request.schema import GLOBAL_BATCHES
 from ...workload.workload import Workload
-from ..money.offer import Market, Offer
-from ..money.offers import offers
 
 _NEAR_SHARE = 0.05
 """Of an assumed batch, by which it may move so that the devices share it evenly."""
 _FULL_HOST = 8
+OWN = "own"
+"""In the place of a cloud: devices of the caller's own."""
 UNPRICED = -1
 """In the place of an offer's number: nobody in the list rents that device."""
 
@@ -84,6 +87,35 @@ class Wanted:
     """Also several hosts between which the network is not known."""
     own: Custom = field(default_factory=Custom)
     """Hardware of the user's own, whose names come before those of the catalog."""
+
+
+def own_hosts(own: Custom, devices: Sequence[str] | None, max_gpus: int | None) -> tuple[Offer, ...]:
+    """Hosts of a caller's own devices, as offers that cost what they draw (`Outcomes`), not rent.
+
+    Raises:
+        ConfigError: If no devices are named: which ones somebody has is not guessed.
+    """
+    if not devices:
+        raise ConfigError("own=true without devices. To fix: name yours, as in --devices RTX4090.")
+    found = []
+    for name in devices:
+        device = own.device(name)
+        usual = max(own.usual_node_type(device).devices, 1)
+        most = min(usual, max_gpus or usual)
+        found += [
+            Offer(
+                cloud=OWN,
+                instance_type=f"host of {size}",
+                region="at home",
+                device=device.name,
+                devices_per_instance=size,
+                usd_per_hour=0.0,
+                date=datetime.date.today().isoformat(),
+                source="yours",
+            )
+            for size in sorted({*powers_of_two(most), most})
+        ]
+    return tuple(found)
 
 
 def combinations(fields: Mapping[str, Any]) -> int:
@@ -269,8 +301,8 @@ def _node_type_of(offer: Offer, own: Custom) -> NodeType | None:
 
 
 def _offers_of(wanted: Wanted) -> tuple[Offer, ...]:
-    """The offers of the devices that have a price in one of the markets."""
-    return tuple(
+    """The offers of the devices that have a price in one of the markets, of the newest lists of each."""
+    return newest_lists(
         offer
         for offer in offers(
             clouds=wanted.clouds or None, regions=wanted.regions or None, prices=wanted.prices

@@ -31,7 +31,7 @@ from ...workload.workload import Workload
 from .memory_timeline import MemoryTimeline, memory_of_step
 from .result import LayoutSearch
 from .search import Progress, search_layouts
-from .timeline import step_timeline
+from .timeline import StepTimeline, step_timeline
 
 _OF_ONE_LAYOUT = frozenset(
     {
@@ -155,13 +155,19 @@ def memory_timeline(model: Any, **options: Any) -> MemoryTimeline:
         CaptureError: A model that cannot be turned into an operator graph.
     """
     request = as_request(model, options)
-    return memory_of_answer(predict(request), request)
+    return step_of_answer(predict(request), request)[1]
 
 
-def memory_of_answer(answer: Prediction, request: Request | None = None) -> MemoryTimeline:
-    """The memory over the step of an answer, whose request is its own unless given."""
+def step_of_answer(answer: Prediction, request: Request | None = None) -> tuple[StepTimeline, MemoryTimeline]:
+    """The step of an answer in order, and the memory over it.
+
+    Args:
+        answer: What is predicted.
+        request: Of what; None for the request that the answer names.
+    """
     job = (request or Request.of(answer.request or {})).resolve()
-    return memory_of_step(job, step_timeline(job, answer))
+    step = step_timeline(job, answer)
+    return step, memory_of_step(job, step)
 
 
 def _plain_job(request: Request) -> tuple[Job, int]:

@@ -1,4 +1,4 @@
-"""A step as files: its timeline and memory as pictures (.svg), pages (.html), figures or a trace (.json)."""
+"""A step as files: its timeline and its memory as pictures (.svg), pages (.html) or figures (.json)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from ...cost.terms import TERMS
 from ...io import check_suffix, write_atomically
@@ -51,7 +50,6 @@ _MEMORY = Colors(
     }
 )
 """Of each term, from the bottom to the top: what stays below what comes and goes."""
-_US = 1e6
 _MOST_LANES = 32
 """Stages drawn; of more, evenly chosen ones with the first and the last."""
 
@@ -206,64 +204,3 @@ def _chosen(stages: Sequence[list[Bar]]) -> list[list[Bar]]:
         return list(stages)
     last = len(stages) - 1
     return [stages[round(place * last / (_MOST_LANES - 1))] for place in range(_MOST_LANES)]
-
-
-def trace_document(step: StepTimeline) -> dict[str, Any]:
-    """A step as a Chrome trace, which Perfetto and chrome://tracing read, as a JSON-ready dictionary.
-
-    Compute and exposed communication of a stage cover the step. Format: "Trace Event Format", Google 2016:
-    complete events (`ph` X) with `ts` and `dur` in microseconds, `pid` the stage, `tid` the stream.
-    """
-    prediction = step.prediction
-    overlapped = (bar for bar in step.device if bar.stream is Stream.OVERLAPPED)
-    stages = sorted({bar.stage for bar in step.pipeline})
-    return {
-        "traceEvents": [
-            *(event for stage in stages for event in _names(stage)),
-            *map(_event, step.pipeline),
-            *map(_event, overlapped if len(stages) == 1 else ()),
-        ],
-        "displayTimeUnit": "ms",
-        "otherData": {
-            "model": prediction.model,
-            "device": prediction.device,
-            "layout": step.name,
-            "precision": prediction.precision,
-            "step_time_s": step.step_time_s,
-            "terms": dict(prediction.terms),
-        },
-    }
-
-
-def write_trace(step: StepTimeline, path: Path) -> None:
-    """Write the trace to a file.
-
-    Raises:
-        OutputError: If the file cannot be written.
-    """
-    write_atomically(path, json.dumps(trace_document(step), allow_nan=False) + "\n")
-
-
-def _names(stage: int) -> list[dict[str, Any]]:
-    """What the viewer calls a stage and its streams."""
-    process = {"ph": "M", "name": "process_name", "pid": stage, "tid": 0, "args": {"name": f"stage {stage}"}}
-    return [
-        process,
-        *(
-            {"ph": "M", "name": "thread_name", "pid": stage, "tid": tid, "args": {"name": stream.value}}
-            for tid, stream in enumerate(Stream)
-        ),
-    ]
-
-
-def _event(bar: Bar) -> dict[str, Any]:
-    return {
-        "name": bar.name,
-        "cat": bar.kind,
-        "ph": "X",
-        "ts": bar.start_s * _US,
-        "dur": bar.seconds * _US,
-        "pid": bar.stage,
-        "tid": [*Stream].index(bar.stream),
-        "args": {} if bar.micro_batch is None else {"micro_batch": bar.micro_batch},
-    }

@@ -74,6 +74,10 @@ class StepTimeline:
     pipeline: tuple[Bar, ...]
     """Of every stage. What the correction makes of the bubble stretches its tasks a little, so that each
     stage lasts the predicted step."""
+    kernels: Mapping[str, float]
+    """Share of each kind, a term without `_s`, in the bars that `KERNELS` names; sums to 1."""
+    overlapped_s: Mapping[str, float]
+    """By parallel axis: communication behind the computation of a device, per step."""
 
     @property
     def name(self) -> str:
@@ -96,7 +100,8 @@ class _Passes:
     backward: Mapping[str, float]
     tail: Mapping[str, float]
     bubble_s: float
-    overlapped_s: float
+    kernels: Mapping[str, float]
+    overlapped_s: Mapping[str, float]
 
 
 def step_timeline(job: Job, prediction: Prediction) -> StepTimeline:
@@ -126,8 +131,10 @@ def step_timeline(job: Job, prediction: Prediction) -> StepTimeline:
     return StepTimeline(
         prediction=prediction,
         layout=layout,
-        device=(*device, *_overlapped(device, passes.overlapped_s)),
+        device=(*device, *overlapped(device, sum(passes.overlapped_s.values()))),
         pipeline=tuple(pipeline),
+        kernels=passes.kernels,
+        overlapped_s=passes.overlapped_s,
     )
 
 
@@ -142,7 +149,7 @@ def summed_bars(job: Job, prediction: Prediction) -> tuple[Bar, ...]:
         *passes.tail.items(),
     ]
     bars = [*_row(((kind, seconds) for kind, seconds in parts if seconds > 0.0), 0, 0.0)]
-    return (*bars, *_overlapped(bars, passes.overlapped_s))
+    return (*bars, *overlapped(bars, sum(passes.overlapped_s.values())))
 
 
 def _in_order(parts: Mapping[str, float]) -> list[tuple[str, float]]:
@@ -158,7 +165,7 @@ def _passes(job: Job, prediction: Prediction) -> _Passes:
     """The terms by pass."""
     costs = price(Jobs.at(job))
     share = _forward_share(job, costs)
-    ahead, forward, backward, tail = (defaultdict[str, float](float) for _ in range(4))
+    ahead, forward, backward, tail, kernels = (defaultdict[str, float](float) for _ in range(5))
     for name, seconds in prediction.terms.items():
         exposed = name in EXPOSED_TERMS
         kind = name.removesuffix("_s") if exposed or name in _TAIL or name == "recompute_s" else ""
@@ -176,17 +183,24 @@ def _passes(job: Job, prediction: Prediction) -> _Passes:
             part = 0.5
         else:
             part = _GATHERED_FORWARD if exposed else share
+        if not kind:
+            kernels[name.removesuffix("_s")] += seconds
         forward[kind or "forward"] += part * seconds
         backward[kind or "backward"] += (1.0 - part) * seconds
     corrected = prediction.step_time_s / max(prediction.analytical_step_time_s, 1e-12)
-    shown = sum(float(costs.terms.get(f"{axis}_exposed_s", [0.0])[0]) for axis in costs.link_seconds)
+    hidden = {
+        axis: float(seconds[0]) - float(costs.terms.get(f"{axis}_exposed_s", [0.0])[0])
+        for axis, seconds in costs.link_seconds.items()
+    }
+    whole = sum(kernels.values()) or 1.0
     return _Passes(
         ahead=ahead,
         forward=forward,
         backward=backward,
         tail=tail,
         bubble_s=prediction.terms.get(_BUBBLE, 0.0),
-        overlapped_s=max(float(costs.link_s[0]) - shown, 0.0) * corrected,
+        kernels={name: seconds / whole for name, seconds in kernels.items() if seconds > 0.0},
+        overlapped_s={axis: seconds * corrected for axis, seconds in hidden.items() if seconds > 0.0},
     )
 
 
@@ -281,8 +295,13 @@ def _task_bars(span: Span, passes: _Passes) -> Iterator[Bar]:
         clock += seconds
 
 
-def _overlapped(bars: Sequence[Bar], seconds: float) -> Iterator[Bar]:
-    """Communication behind the computation, as late as it can be: under the last backward passes."""
+def overlapped(bars: Sequence[Bar], seconds: float) -> Iterator[Bar]:
+    """Communication behind the computation of these bars, as late as it can be: under the last backwards.
+
+    Args:
+        bars: Of one stage.
+        seconds: That it takes; what no bar is left for is not drawn.
+    """
     latest_backward_first = sorted(bars, key=lambda bar: (bar.kind == "forward", -bar.start_s))
     for bar in (bar for bar in latest_backward_first if bar.kind in KERNELS):
         if seconds <= 0.0:

@@ -15,7 +15,8 @@ from ...cost.terms import DATA_STALL
 from ...diagnostics import Diagnostics
 from ...errors import ConfigError
 from ...predict.api import predict_each
-from ...predict.prediction import Interval, Prediction
+from ...predict.headline import Interval
+from ...predict.prediction import Prediction
 from ...request.request import Request
 from ...request.schema import RUN_LENGTHS
 from ...request.signature import as_request, takes_request_fields

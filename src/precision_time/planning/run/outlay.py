@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -11,12 +12,12 @@ from ...diagnostics import Diagnostics
 from ...errors import CatalogError
 from ...hardware.device import Device
 from ...hardware.device_table import catalog_name
+from ...hardware.prices.cost import RunCost, Term, list_rate, run_cost
+from ...hardware.prices.offer import Market, Offer
+from ...hardware.prices.offers import offers, rentable
 from ...records import dataclass
 from ..energy.energy import Pue, RunEnergy, given_pue, pue_of, run_energy
 from ..energy.grid import Intensity, intensity, read_hourly
-from ..money.cost import RunCost, Term, list_rate, run_cost
-from ..money.offer import Market, Offer
-from ..money.offers import offers
 from .prediction import RunPhase
 from .schema import RunOptions
 
@@ -57,11 +58,12 @@ def outlay_of(
     Raises:
         PrecisionTimeError: If a region or cloud is not known.
     """
-    offer, cost = _cost(phases, device, checkpoint_bytes, options, found)
+    offer, cost = (None, None) if options.own else _cost(phases, device, checkpoint_bytes, options, found)
     place = _place(options)
     parts = _energy(phases, device, options, place, offer, found)
+    cost_terms = {} if cost is None else {name: float(usd) for name, usd in cost.terms.items()}
     return Outlay(
-        cost_terms_usd={} if cost is None else {name: float(usd) for name, usd in cost.terms.items()},
+        cost_terms_usd=_electricity(parts, options, found) if options.own else cost_terms,
         energy_terms_j=_summed([part.terms_j for part in parts]),
         carbon_terms_g=_summed([part.carbon_terms_g for part in parts]),
         energy_log_spread=parts[0].log_power_spread if parts else 0.0,
@@ -96,11 +98,10 @@ def _cost(
         if name is not None
         else ()
     )
-    together = math.ceil(devices / phases[0].prediction.nodes)
-    priced = [
-        offer for offer in known if offer.price(market) is not None and offer.devices_per_instance >= together
-    ]
+    nodes = phases[0].prediction.nodes
+    priced = rentable(known, market, devices=devices, nodes=nodes)
     if not priced:
+        together = math.ceil(devices / nodes)
         where = f" in {options.region or options.cloud}" if options.region or options.cloud else ""
         text = f"No {market.value} price of hosts with {together} x {device.name}{where} is known, so there "
         found.warn("price", f"{text}is no cost. To fix: usd_per_device_hour=.")
@@ -121,9 +122,26 @@ def _cost(
     found.assume(
         "price",
         f"Cost: {which}{market.value} price, {int(costs[best].instances):,} x {best.instance_type} in "
-        f"{best.cloud}:{best.region} at {best.stated_price(market):g} USD an hour (list of {best.date}).",
+        f"{best.cloud}:{best.region} at {best.stated_price(market):g} USD an hour "
+        f"({best.dated(datetime.date.today())}).",
     )
     return best, costs[best]
+
+
+def _electricity(parts: Sequence[RunEnergy], options: RunOptions, found: Diagnostics) -> dict[str, float]:
+    """What a run on devices of one's own costs, by what they and their host draw; empty where not known."""
+    if options.kwh_price is None:
+        found.warn("price", "What a kWh costs you is not known, so there is no cost. To fix: kwh_price=.")
+        return {}
+    if not parts:
+        return {}
+    kwh = math.fsum(float(part.energy_kwh) for part in parts)
+    found.assume(
+        "price",
+        f"Cost: {kwh:,.3g} kWh of electricity at {options.kwh_price:g} USD, for devices of your own; what "
+        "buying them costs is not in it.",
+    )
+    return {"electricity_usd": kwh * options.kwh_price}
 
 
 def _cloud_region(options: RunOptions) -> tuple[str | None, str | None]:
@@ -141,8 +159,8 @@ def _place(options: RunOptions) -> Intensity | None:
 
 
 def _pue(options: RunOptions, place: Intensity | None, offer: Offer | None) -> Pue:
-    if options.pue is not None:
-        return given_pue(options.pue)
+    if options.pue is not None or options.own:
+        return given_pue(options.pue or 1.0)
     cloud = place.cloud if place is not None and place.cloud else (offer.cloud if offer else options.cloud)
     return pue_of(cloud, place.region if place is not None else None)
 
@@ -186,7 +204,7 @@ def _energy(
             found.warn("energy", f"No energy: {error}")
             return []
         parts.append(one)
-    said = f"PUE {pue.value:g} ({pue.cloud or ('as stated' if options.pue else 'average of data centers')})"
+    said = f"PUE {pue.value:g} ({pue.cloud or _whose_pue(options)})"
     where = (
         f"CO2 a kWh by the hour of {hourly.source}"
         if hourly is not None
@@ -196,6 +214,12 @@ def _energy(
     )
     found.assume("energy", f"Energy: {said}; {where}.")
     return parts
+
+
+def _whose_pue(options: RunOptions) -> str:
+    if options.pue:
+        return "as stated"
+    return "your own room, where nothing else cools" if options.own else "average of data centers"
 
 
 def _summed(parts: Sequence[Mapping[str, Any]]) -> dict[str, float]:

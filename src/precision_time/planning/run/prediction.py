@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ...diagnostics import Diagnostic
-from ...predict.prediction import Interval, Prediction
+from ...diagnostics import Diagnostic, Severity, texts_of
+from ...predict.headline import Headline, Interval
+from ...predict.prediction import Prediction
 from ...records import dataclass
 from ...render.blocks import GAP, TEXT_WIDTH, Block, Text, Tone, warnings
 from ...render.result import Remarked
@@ -166,11 +167,26 @@ class RunPrediction(Remarked):
         shares = np.linspace(0.0, 1.0, len(self.quantiles_s))
         return float(np.interp(deadline_s, self.quantiles_s, shares, left=0.0, right=1.0))
 
+    @property
+    def headline(self) -> Headline:
+        """The figures that decide: those of the first step, and of the whole run."""
+        return dataclasses.replace(
+            Headline.of(self.phases[0].prediction),
+            run_s=self.total_s,
+            run_interval=self.interval,
+            run_missing="",
+            cost_usd=self.cost_usd,
+            price=" ".join(item.text for item in self.diagnostics if item.code == "price"),
+            device_hours=self.device_hours,
+            fits=self.fits,
+            is_epoch=False,
+            assumptions=self.assumptions,
+            warnings=texts_of(self.diagnostics, Severity.WARNING),
+        )
+
     def in_one_line(self) -> str:
-        """Model, devices, total with its interval, and whether it fits."""
-        fits = "" if self.fits else "does not fit: "
-        total = f"{format_duration(self.total_s)} ({_interval(self)})"
-        return f"{fits}{self.model} on {self.gpus} x {self.device}: {total}"
+        """As of an answer: the run and its money, the step, memory, and the job."""
+        return self.headline.in_words()
 
     def blocks(self, *, width: int = TEXT_WIDTH, why: bool = False) -> Iterator[Block]:
         """The page that `precision-time predict --whole-run` prints."""

@@ -107,6 +107,13 @@ class RunOptions(Fields):
     usd_per_device_hour: Annotated[
         PositiveNumber | None, Option(help="Your price of a device-hour [USD].", default="list prices")
     ] = None
+    own: Annotated[
+        bool | None,
+        Option(help="The devices are yours: electricity in the place of rent.", default="rented"),
+    ] = None
+    kwh_price: Annotated[
+        PositiveNumber | None, Option(help="What a kWh costs you, with --own [USD].", default="no cost")
+    ] = None
     pue: Annotated[
         PositiveNumber | None,
         Option(help="Power usage effectiveness of the data center.", default="that of the cloud, or 1.56"),
@@ -176,6 +183,16 @@ class RunOptions(Fields):
                 f"reclaim_rate={self.reclaim_rate:g} and spot=false contradict each other. To fix: leave out "
                 "one of them."
             )
+        if self.kwh_price is not None and not self.own:
+            raise ConfigError(
+                f"kwh_price={self.kwh_price:g} changes nothing of what is rented. To fix: own=true (--own)."
+            )
+        for name in ("cloud", "spot", "reclaim_rate", "usd_per_device_hour"):
+            if self.own and getattr(self, name):
+                raise ConfigError(
+                    f"{name}={getattr(self, name)} is of what is rented, and own=true says that the devices "
+                    f"are yours. To fix: leave out {name}, or own."
+                )
         if self.start_hour is not None and self.grid_hours is None:
             raise ConfigError(
                 f"start_hour={self.start_hour:g} changes nothing without the grid by the hour. To fix: give "

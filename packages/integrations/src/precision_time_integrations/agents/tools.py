@@ -11,7 +11,6 @@ from precision_time.errors import ConfigError, shown
 from precision_time.hardware.catalog import get_device, known_devices
 from precision_time.io import packaged_toml
 from precision_time.planning.decision.api import PLANNED_FIELDS, RUN_FIELDS, plan
-from precision_time.planning.headline import Headline
 from precision_time.planning.layouts.api import SEARCHED_FIELDS, find_layouts
 from precision_time.planning.run.api import predict_run
 from precision_time.planning.run.schema import RunOptions
@@ -19,10 +18,13 @@ from precision_time.precision.catalog import is_policy_file
 from precision_time.predict.changes import sensitivity, what_matters
 from precision_time.predict.compare import answer_all
 from precision_time.predict.explain import EXPLAINED_FIELDS, explain
+from precision_time.predict.headline import Headline
 from precision_time.request.json_schema import job_file_schema
 from precision_time.request.request import Request
 from precision_time.request.schema import RequestFields
 from precision_time.workload.resolve import check_named_in_data
+
+from ..recipes.sent import SENT, read_sent
 
 REFUSED: Mapping[str, str] = {
     "calibration": "give anchors, steps that were measured",
@@ -94,14 +96,31 @@ def _job(arguments: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: If one does, or stands in both places.
     """
-    further = arguments.get("fields") or {}
-    if not isinstance(further, Mapping):
-        raise ConfigError(f"fields={shown(further)} is no object. To fix: name and value of each field.")
+    further = _stated(arguments.get("fields"))
     said = {name: value for name, value in arguments.items() if name != "fields" and value is not None}
     twice = said.keys() & further.keys()
     if twice:
         raise ConfigError(f"{min(twice)} is given twice, once under fields. To fix: give one of them.")
-    found = {**said, **further}
+    return _checked({**said, **further})
+
+
+def _stated(fields: Any) -> Mapping[str, Any]:
+    """What `fields` holds.
+
+    Raises:
+        ConfigError: If it is no object, or a field in it names a file or code.
+    """
+    if fields is not None and not isinstance(fields, Mapping):
+        raise ConfigError(f"fields={shown(fields)} is no object. To fix: name and value of each field.")
+    return _checked(dict(fields or {}))
+
+
+def _checked(found: dict[str, Any]) -> dict[str, Any]:
+    """Fields of which none names a file or code.
+
+    Raises:
+        ConfigError: If one does.
+    """
     for name, value in found.items():
         own = RequestFields.own_name(name)
         if own in REFUSED:
@@ -124,7 +143,7 @@ def _predict(arguments: Mapping[str, Any]) -> dict[str, Any]:
     of_run = {name: fields.pop(name) for name in [*fields] if name in RunOptions.model_fields}
     if of_run:
         run = predict_run(Request.of(fields), **of_run)
-        return {**_said(Headline.of(run)), "run_terms_s": dict(run.terms)}
+        return {**_said(run.headline), "run_terms_s": dict(run.terms)}
     answered = answer_all([Request.of(fields)], strict=True).predictions[0]
     return {
         **_said(Headline.of(answered)),
@@ -230,6 +249,19 @@ def _device(device: Any) -> dict[str, Any]:
     return plain
 
 
+def _read_recipe(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    found = read_sent(arguments, given=_stated(arguments.get("fields")))
+    job, said = found.pop("job"), found["recipe"]
+    question = {name: job.pop(name) for name in _FIELDS if name in job}
+    answer = (
+        f"Read as {found['project']}: {len(said['read'])} keys, {len(said['assumed'])} values assumed, "
+        f"{len(said['not_understood'])} not understood."
+    )
+    if found["missing"]:
+        answer += f" Not said: {', '.join(found['missing'])}."
+    return {"answer": answer, "question": question | ({"fields": job} if job else {}), **found}
+
+
 def _object(properties: Mapping[str, Any], required: tuple[str, ...] = ()) -> dict[str, Any]:
     return {
         "type": "object",
@@ -319,6 +351,18 @@ def tools() -> tuple[AgentTool, ...]:
             takes=_job_schema(every, what={"enum": ["assumptions", "numbers", "precision"]}),
             gives=_answer(),
             call=_explain,
+        ),
+        AgentTool(
+            name="read_recipe",
+            takes=SENT,
+            gives=_answer(
+                project=_TEXT,
+                report=_TEXTS,
+                missing=_TEXTS,
+                question={"type": "object"},
+                recipe={"type": "object"},
+            ),
+            call=_read_recipe,
         ),
         AgentTool(
             name="devices",

@@ -21,6 +21,7 @@ EXAMPLES = """\b
 Examples:
   precision-time estimate task.yaml
   precision-time estimate job.sh --steps 100k
+  precision-time estimate qlora.yml -d RTX4090
   precision-time estimate manifest.yaml --model llama3-8b --tokens 1B --json
 """
 _NO_ANSWER = 2
@@ -33,7 +34,7 @@ def estimate(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="A SkyPilot task, a Slurm script, or Kubernetes manifests.",
+            help="A SkyPilot task, a Slurm script, Kubernetes manifests, or a recipe of another project.",
             show_default=False,
         ),
     ],
@@ -50,11 +51,11 @@ def estimate(
     json_output: JsonOption = False,
     **fields: Any,
 ) -> None:
-    """Estimate the jobs of a SkyPilot, Slurm or Kubernetes file.
+    """Estimate the jobs of a SkyPilot, Slurm or Kubernetes file, or the run of a recipe.
 
     How long they run, and for what money. Options stand in the place of what the file says.
-    What was not understood is listed with the answer. Exits with 2 where no job has an answer, with 3 where
-    none fits in memory.
+    How a recipe is understood is said first; what was not understood is listed with the answer. Exits with 2
+    where no job has an answer, with 3 where none fits in memory.
     """
     from ..job_files import estimate_file
 
@@ -73,6 +74,8 @@ def estimate(
 
 def _show(found: Sequence[JobEstimate]) -> None:
     """The table of the jobs, then what is missing and what was not understood, each text once."""
+    for line in (line for job in found for line in job.report):
+        message(line)
     answered = [job for job in found if job.step is not None]
     if answered:
         write_rows(f"{found[0].source}: time and cost", _COLUMNS, [_row(job) for job in answered])
@@ -83,7 +86,7 @@ def _show(found: Sequence[JobEstimate]) -> None:
         warnings = () if job.step is None else (job.run or job.step).warnings
         for kind, texts in (
             ("", (job.reason,) if job.reason else ()),
-            ("Not read: ", job.unread),
+            ("Not read: ", () if job.report else job.unread),
             ("Note: ", job.notes),
             ("Warning: ", warnings),
         ):

@@ -11,6 +11,7 @@ from typing import Any
 from precision_time.errors import ConfigError, PrecisionTimeError
 from precision_time.launch.emit import facts_of_config
 from precision_time.request.recipes import Recipe
+from precision_time.request.schema import RUN_LENGTHS
 
 from ..recipes.arguments import STARTS_ITSELF, recipe_of_launch
 from .accelerate import accelerate_facts
@@ -52,6 +53,8 @@ class ReadCommand:
     """Fields that a `#PRECISION_TIME` line or PRECISION_TIME_JOB set."""
     notes: tuple[str, ...] = ()
     """How something was understood."""
+    assumed: tuple[str, ...] = ()
+    """Defaults of the project that hold where its arguments are silent, each with its version."""
     unread: tuple[str, ...] = ()
     """What could not be known, each with where it stands."""
 
@@ -301,7 +304,7 @@ def _result(
     of_project = recipe_of_launch(
         launch, found.files, line=found.command.line, gpus=gpus, below=of_launcher.fields
     )
-    recipe, silent = None, frozenset[str]()
+    recipe = None
     if of_project is None:
         read = read_arguments(launch.script, launch.words, found.files, gpus=gpus)
     else:
@@ -309,7 +312,6 @@ def _result(
         read = Arguments(
             style=style, fields=dict(recipe.fields), run=dict(recipe.run), unread=[*recipe.unread]
         )
-        silent = recipe.silent
         read.nodes = read.fields.pop("nodes", None)
         stated_gpus = read.fields.pop("gpus", None)
         read.devices_per_node = stated_gpus // (read.nodes or 1) if stated_gpus else None
@@ -343,15 +345,25 @@ def _result(
         script=as_written(launch.script),
         arguments=tuple(as_written(word) for word in launch.words),
         style=read.style,
-        fields={name: value for name, value in fields.items() if name not in silent or name in stated[0]},
+        fields=_with_run(fields, recipe),
         run_options={**read.run, **stated[1]},
         recipe=None
         if recipe is None
         else replace(recipe, fields=fields, unread=tuple(dict.fromkeys(unread))),
         stated=frozenset({*stated[0], *stated[1]}),
         notes=tuple(notes),
+        assumed=() if recipe is None else recipe.assumed,
         unread=tuple(dict.fromkeys(unread)),
     )
+
+
+def _with_run(fields: Mapping[str, Any], recipe: Recipe | None) -> dict[str, Any]:
+    """The fields without a length that only the project's default says, where nothing says of what data."""
+    if recipe is None or {"dataset", "samples"} & fields.keys():
+        return dict(fields)
+    return {
+        name: value for name, value in fields.items() if name not in recipe.silent or name not in RUN_LENGTHS
+    }
 
 
 def _launcher_config(launch: Launch, files: Files, found: Arguments) -> dict[str, int]:

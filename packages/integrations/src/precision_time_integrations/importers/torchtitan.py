@@ -76,7 +76,7 @@ class Torchtitan(DescribedLog):
         axes = self.form.described["axes"]
         found = {field: mesh[axis] for axis, field in axes.items() if mesh.get(axis, 1) > 1}
         if mesh.get("dp_replicate", 1) > 1 and mesh.get("dp_shard", 1) > 1:
-            found["dp_shard"] = mesh["dp_shard"]
+            found["dp_shard"] = mesh["dp_shard"] * mesh.get("cp", 1)  # there without context ranks
         if mesh.get("dp_shard", 1) > 1:
             found["zero_stage"] = 3
         return math.prod(size for axis, size in mesh.items() if axis != "ep"), found

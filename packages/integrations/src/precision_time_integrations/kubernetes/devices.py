@@ -9,8 +9,8 @@ from typing import Any
 from precision_time.cache import data
 from precision_time.errors import ConfigError, UnknownNameError, shown
 from precision_time.hardware.nodes import get_node_type
+from precision_time.hardware.prices.offers import offers
 from precision_time.io import packaged_toml
-from precision_time.planning.money.offers import offers
 from precision_time_integrations.inventory.mapping import map_device
 
 from .kinds import at, items

@@ -113,7 +113,7 @@ def _read(document: Mapping[str, Any], kind: Kind, source: str, name: str, maps:
     namespace = str(at(document, "metadata").get("namespace") or "")
     read, hidden = _command(shape, kind, training, with_devices, (namespace, maps))
     unread += [*hidden, *read.unread]
-    notes += read.notes
+    notes += (*read.notes, *read.assumed)
     counted_twice = read.gpus and not shape.tells_torchrun and "gpus" not in {*read.stated, *stated}
     if counted_twice and fields.get("gpus", read.gpus) != read.gpus:
         notes.append(

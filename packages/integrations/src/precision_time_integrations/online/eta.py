@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from precision_time.predict.prediction import Interval
+from precision_time.predict.headline import Interval
 from precision_time.units import format_duration
 
 

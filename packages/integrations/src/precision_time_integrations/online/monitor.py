@@ -12,7 +12,8 @@ from typing import Any, TypeVar, cast
 from precision_time.diagnostics import Diagnostic, Severity
 from precision_time.errors import PrecisionTimeError
 from precision_time.predict.anchors import NOT_OF_A_STEP
-from precision_time.predict.prediction import Interval, Prediction
+from precision_time.predict.headline import Interval
+from precision_time.predict.prediction import Prediction
 from precision_time.request.request import Request
 from precision_time.request.schema import STEP_TIME_S
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from precision_time.errors import required_module
-from precision_time.predict.prediction import Interval
+from precision_time.predict.headline import Interval
 from precision_time_integrations.inventory.mapping import map_device
 
 from .adapter import Adapter

@@ -14,6 +14,7 @@ from ..commands.expand import is_known, told
 from ..commands.launchers import Launch, programs
 from .complete import Files, read_values
 from .documents import Stated, read_document, tree_of
+from .torchtitan import registry_of
 from .vocabulary import vocabulary
 
 STARTS_ITSELF = ("lightning", "nemo1")
@@ -101,6 +102,11 @@ def recipe_of_launch(
         return None
     last = re.split(r"[./]", launch.script.removesuffix(".py"))[-1]
     before = {**own.get("fields", {}), **_of_verb(own, [*words, last])}
+    if project == "torchtitan" and (registry := registry_of(options, files)) is not None:
+        path, _, built = registry
+        given = {**{key: replace(value, file=path) for key, value in built.given.items()}, **given}
+        unread += [f"{path} {each}" for each in built.unread]
+        del options["config"]
     counts = gpus is not None and project not in STARTS_ITSELF
     recipe = read_values(
         chosen,

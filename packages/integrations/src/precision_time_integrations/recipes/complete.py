@@ -141,6 +141,7 @@ def _deepspeed(draft: Draft, key: str, files: Files, gpus: int | None) -> None:
         )
         if stage is None:
             draft.complain(key, "is not there to be read: its ZeRO stage is not known")
+            draft.open.add("zero_stage")  # the default of the project is not assumed in its place
             return
         draft.fields["zero_stage"] = stage
         draft.say(key, zero_stage=stage)

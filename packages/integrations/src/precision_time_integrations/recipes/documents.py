@@ -13,6 +13,7 @@ from typing import Any
 from precision_time.errors import ConfigError
 from precision_time.io import read_yaml
 
+DOCUMENTS = (".yaml", ".yml", ".toml", ".json")
 MOST_BYTES = 1_000_000
 """Of one document; recipes are kilobytes."""
 _MOST_VALUES = 20_000

@@ -17,6 +17,7 @@ from ..commands.read import ReadCommand, read_command
 from .complete import Files, read_values
 from .documents import MOST_BYTES, Stated, read_document
 from .sources import Source, SourceCall, read_source
+from .torchtitan import read_configuration
 from .vocabulary import RecipeVocabulary, vocabulary
 
 _TRAINER = re.compile(r"(?:\w+\.)?(?:\w*Trainer|trainer_cls)")
@@ -109,12 +110,16 @@ def _of_source(name: str, text: str, files: Files) -> Recipe:
     chosen = _vocabulary_of(source)
     if chosen is None:
         raise ConfigError(
-            f"{name} names a file alone, and nothing of Unsloth, TRL, transformers or NeMo that trains is "
-            "called in it. The rule: a script would begin to train, so it is run only as file.py:object. To "
-            f"fix: give the command that starts it, or the model that it builds, such as {name}:build."
+            f"{name} names a file alone, and nothing of Unsloth, TRL, transformers, NeMo or torchtitan that "
+            "trains is called in it. The rule: a script would begin to train, so it is run only as "
+            "file.py:object. To fix: give the command that starts it, or the model that it builds, such as "
+            f"{name}:build."
         )
     if chosen.name == "nemo2":
         return _of_nemo(name, source, chosen, files)
+    if chosen.name == "torchtitan":
+        built = read_configuration(name, text)
+        return read_values(chosen, built.given, files, source=name, unread=built.unread)
     trainers = [call for call in source.calls if _TRAINER.fullmatch(call.name)]
     if len(trainers) > 1:
         lines = ", ".join(str(call.line) for call in trainers)
@@ -157,6 +162,14 @@ def _values(call: SourceCall, prefix: str, before: Mapping[str, Stated]) -> dict
     found = {f"{prefix}{key}": value for key, value in call.values.items()}
     if prefix and any(key in before for key in found):
         return {}
+    first = call.values.get("0")
+    if (
+        first is not None
+        and isinstance(first.value, str)
+        and not first.unknown
+        and _TRAINER.fullmatch(call.name)
+    ):
+        found.setdefault("model", first)
     return {key: value for key, value in found.items() if not (prefix == "" and key.isdigit())}
 
 
@@ -200,6 +213,8 @@ def _vocabulary_of(source: Source) -> RecipeVocabulary | None:
     """The vocabulary of the libraries that a script takes its trainer from."""
     if "unsloth" in source.imports:
         return vocabulary("unsloth")
+    if "torchtitan" in source.imports:
+        return vocabulary("torchtitan")
     if source.imports & {"nemo", "nemo_run"} and any("recipe" in call.name for call in source.calls):
         return vocabulary("nemo2")
     if "trl" in source.imports:

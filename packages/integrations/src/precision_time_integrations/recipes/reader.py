@@ -127,13 +127,15 @@ def read_given(
     _leave(draft)
     if vocabulary.stack:
         draft.fields.setdefault("stack", vocabulary.stack)
+    told = {each.key for each in draft.read if each.fields}
+    read = [each for each in draft.read if each.fields or each.key not in told]
     return Recipe(
         source=source,
         project=vocabulary.versioned,
         fields=draft.fields,
         run=draft.run,
         silent=frozenset({*draft.fields} - said),
-        read=tuple(sorted(draft.read, key=lambda said: said.line)),
+        read=tuple(sorted(read, key=lambda said: said.line)),
         assumed=tuple(draft.assumed),
         unread=tuple(dict.fromkeys(draft.unread)),
         idle=_idle(draft),

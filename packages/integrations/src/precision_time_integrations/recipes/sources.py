@@ -65,16 +65,7 @@ def read_source(name: str, text: str) -> Source:
     Raises:
         ConfigError: If it is too long, or no Python.
     """
-    if len(text) > MOST_BYTES:
-        raise ConfigError(
-            f"{name} is longer than {MOST_BYTES:,} characters: it is no training script. To fix: name one."
-        )
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ConfigError(
-            f"{name} is not valid Python: {error}. To fix: correct it, or name its command."
-        ) from None
+    tree = parsed_source(name, text)
     reader = _Reader(text)
     reader.read(tree)
     return Source(
@@ -82,16 +73,111 @@ def read_source(name: str, text: str) -> Source:
     )
 
 
-class _Reader:
+def parsed_source(name: str, text: str) -> ast.Module:
+    """The syntax tree of a Python file.
+
+    Raises:
+        ConfigError: As `read_source`.
+    """
+    if len(text) > MOST_BYTES:
+        raise ConfigError(
+            f"{name} is longer than {MOST_BYTES:,} characters: it is no training script. To fix: name one."
+        )
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ConfigError(
+            f"{name} is not valid Python: {error}. To fix: correct it, or name its command."
+        ) from None
+
+
+class Values:
+    """The values of expressions of constants, and of names that were given such."""
+
     def __init__(self, text: str) -> None:
         self.lines = text.splitlines()
-        self.imports: set[str] = set()
-        self.calls: list[SourceCall] = []
-        self.settings: dict[str, Stated] = {}
         self.names: dict[str, Stated] = {}
         self.options: dict[str, Stated] = {}
         """Defaults of `add_argument`, by the attribute that holds them."""
         self.defaults_taken: set[str] = set()
+
+    def value(self, node: ast.expr) -> Stated:
+        """The value of an expression of constants; of others what is written, as unknown."""
+        line = node.lineno
+        if isinstance(node, ast.Constant):
+            return Stated(node.value, line)
+        if isinstance(node, ast.Name):
+            known = self.names.get(node.id)
+            return Stated(node.id, line, _RUN) if known is None else Stated(known.value, line, known.unknown)
+        if isinstance(node, ast.List | ast.Tuple | ast.Set):
+            parts = [self.value(part) for part in node.elts]
+            unknown = next((part.unknown for part in parts if part.unknown), "")
+            return Stated([part.value for part in parts], line, unknown)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            inner = self.value(node.operand)
+            number = isinstance(inner.value, int | float) and not isinstance(inner.value, bool)
+            return Stated(-inner.value, line) if number else Stated(self.written(node), line, _RUN)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            inner = self.value(node.operand)
+            return (
+                Stated(not inner.value, line)
+                if isinstance(inner.value, bool)
+                else Stated(self.written(node), line, _RUN)
+            )
+        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+            return self._arithmetic(node)
+        if isinstance(node, ast.Attribute):
+            return self._attribute(node)
+        if isinstance(node, ast.Call) and _HAS_BF16.fullmatch(name_of(node.func)):
+            return Stated(True, line)
+        if isinstance(node, ast.Call):
+            return Stated(self.written(node), line, "a call")
+        return Stated(self.written(node), line, _RUN)
+
+    def _attribute(self, node: ast.Attribute) -> Stated:
+        name = name_of(node)
+        holder, _, last = name.rpartition(".")
+        if holder == "torch" and re.fullmatch(r"b?float\d+|half", last):
+            return Stated(last, node.lineno)
+        if (
+            re.fullmatch(r"(.*\.)?(args?|opts?|opt|cfg|config|hparams|parsed)", holder)
+            and last in self.options
+        ):
+            found = self.options[last]
+            self.defaults_taken.add(last)
+            return Stated(found.value, node.lineno, found.unknown)
+        return Stated(name or self.written(node), node.lineno, _RUN)
+
+    def _arithmetic(self, node: ast.BinOp) -> Stated:
+        left, right = self.value(node.left), self.value(node.right)
+        numbers = all(
+            isinstance(side.value, int | float) and not isinstance(side.value, bool) and not side.unknown
+            for side in (left, right)
+        )
+        if numbers:
+            try:
+                result = _OPERATORS[type(node.op)](left.value, right.value)
+            except ArithmeticError:
+                return Stated(self.written(node), node.lineno, _RUN)
+            if abs(result) < _MOST:
+                return Stated(result, node.lineno)
+        return Stated(self.written(node), node.lineno, _RUN)
+
+    def written(self, node: ast.expr) -> str:
+        """The line of an expression, from its beginning on, shortened."""
+        return (
+            self.lines[node.lineno - 1][node.col_offset :].strip()[:60]
+            if node.lineno <= len(self.lines)
+            else ""
+        )
+
+
+class _Reader(Values):
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.imports: set[str] = set()
+        self.calls: list[SourceCall] = []
+        self.settings: dict[str, Stated] = {}
 
     def read(self, tree: ast.AST) -> None:
         nodes = list(_in_order(tree))
@@ -101,7 +187,7 @@ class _Reader:
             elif isinstance(node, ast.ImportFrom):
                 module = (node.module or "").split(".")[0]
                 self.imports |= {module, *(f"{module}.{part.name}" for part in node.names)}
-            elif isinstance(node, ast.Call) and _name(node.func).endswith(".add_argument"):
+            elif isinstance(node, ast.Call) and name_of(node.func).endswith(".add_argument"):
                 self._option(node)
         for node in nodes:
             if isinstance(node, ast.Assign | ast.AnnAssign):
@@ -133,11 +219,11 @@ class _Reader:
                 if before is not None and before.value != value.value:
                     value = Stated(None, node.lineno, f"{target.id} {_CHANGED}")
                 self.names[target.id] = value
-            elif isinstance(target, ast.Attribute) and (name := _name(target)):
+            elif isinstance(target, ast.Attribute) and (name := name_of(target)):
                 self.settings[name] = self.value(node.value)
 
     def _call(self, node: ast.Call) -> None:
-        name = ".".join(_name(node.func).split(".")[-2:])
+        name = ".".join(name_of(node.func).split(".")[-2:])
         if not name:
             return
         values = {str(place): self.value(part) for place, part in enumerate(node.args)}
@@ -149,80 +235,11 @@ class _Reader:
                     if isinstance(key, ast.Constant):
                         values[str(key.value)] = self.value(inner)
             else:
-                values["**"] = Stated(self._written(part.value), part.value.lineno, _RUN)
+                values["**"] = Stated(self.written(part.value), part.value.lineno, _RUN)
         self.calls.append(SourceCall(name, node.lineno, values))
 
-    def value(self, node: ast.expr) -> Stated:
-        """The value of an expression of constants; of others what is written, as unknown."""
-        line = node.lineno
-        if isinstance(node, ast.Constant):
-            return Stated(node.value, line)
-        if isinstance(node, ast.Name):
-            known = self.names.get(node.id)
-            return Stated(node.id, line, _RUN) if known is None else Stated(known.value, line, known.unknown)
-        if isinstance(node, ast.List | ast.Tuple | ast.Set):
-            parts = [self.value(part) for part in node.elts]
-            unknown = next((part.unknown for part in parts if part.unknown), "")
-            return Stated([part.value for part in parts], line, unknown)
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            inner = self.value(node.operand)
-            number = isinstance(inner.value, int | float) and not isinstance(inner.value, bool)
-            return Stated(-inner.value, line) if number else Stated(self._written(node), line, _RUN)
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            inner = self.value(node.operand)
-            return (
-                Stated(not inner.value, line)
-                if isinstance(inner.value, bool)
-                else Stated(self._written(node), line, _RUN)
-            )
-        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-            return self._arithmetic(node)
-        if isinstance(node, ast.Attribute):
-            return self._attribute(node)
-        if isinstance(node, ast.Call) and _HAS_BF16.fullmatch(_name(node.func)):
-            return Stated(True, line)
-        if isinstance(node, ast.Call):
-            return Stated(self._written(node), line, "a call")
-        return Stated(self._written(node), line, _RUN)
 
-    def _attribute(self, node: ast.Attribute) -> Stated:
-        name = _name(node)
-        holder, _, last = name.rpartition(".")
-        if holder == "torch" and re.fullmatch(r"b?float\d+|half", last):
-            return Stated(last, node.lineno)
-        if (
-            re.fullmatch(r"(.*\.)?(args?|opts?|opt|cfg|config|hparams|parsed)", holder)
-            and last in self.options
-        ):
-            found = self.options[last]
-            self.defaults_taken.add(last)
-            return Stated(found.value, node.lineno, found.unknown)
-        return Stated(name or self._written(node), node.lineno, _RUN)
-
-    def _arithmetic(self, node: ast.BinOp) -> Stated:
-        left, right = self.value(node.left), self.value(node.right)
-        numbers = all(
-            isinstance(side.value, int | float) and not isinstance(side.value, bool) and not side.unknown
-            for side in (left, right)
-        )
-        if numbers:
-            try:
-                result = _OPERATORS[type(node.op)](left.value, right.value)
-            except ArithmeticError:
-                return Stated(self._written(node), node.lineno, _RUN)
-            if abs(result) < _MOST:
-                return Stated(result, node.lineno)
-        return Stated(self._written(node), node.lineno, _RUN)
-
-    def _written(self, node: ast.expr) -> str:
-        return (
-            self.lines[node.lineno - 1][node.col_offset :].strip()[:60]
-            if node.lineno <= len(self.lines)
-            else ""
-        )
-
-
-def _name(node: ast.expr) -> str:
+def name_of(node: ast.expr) -> str:
     """`a.b.c`, or no text for what is no name."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):

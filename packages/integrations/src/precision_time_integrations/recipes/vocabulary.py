@@ -149,7 +149,9 @@ def vocabulary(name: str) -> RecipeVocabulary:
         times={**_merged(parent.times for parent in parents), **table.get("times", {})},
         run={**_merged(parent.run for parent in parents), **table.get("run", {})},
         rules=(*(rule for parent in parents for rule in parent.rules), *map(_rule, table.get("rules", ()))),
-        files=(*table.get("files", ()), *(key for parent in parents for key in parent.files)),
+        files=tuple(
+            dict.fromkeys([*table.get("files", ()), *(key for parent in parents for key in parent.files)])
+        ),
         includes=tuple(table.get("includes", ())),
         launcher=table.get("launcher", ""),
         calls={**table.get("calls", {}), **_merged(parent.calls for parent in parents)},

@@ -81,7 +81,7 @@ def read_script(
         arguments=line.arguments if line is not None else (),
     )
     found = dict(command.fields)
-    notes, unread = list(command.notes), [*asked.unread, *command.unread]
+    notes, unread = [*command.notes, *command.assumed], [*asked.unread, *command.unread]
     named, why = device_of(asked, names or {})
     if device is not None:
         found["device"] = device

@@ -2,7 +2,7 @@
 
 A job here is one model of one shape at one precision in one software, as one source measured it; its
 configurations are type and number of devices, nodes, batch. Cost is money per sample where every type of
-device of the job has a price (`planning/money/offers.py`), device-seconds per sample elsewhere. The
+device of the job has a price (`hardware/prices/offers.py`), device-seconds per sample elsewhere. The
 deadline is the median time per sample of the configurations, which half of them meet.
 """
 
@@ -15,8 +15,8 @@ import numpy as np
 
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.protocols import source_name
+from precision_time.hardware.prices.offers import usd_per_device_hour
 from precision_time.learn.measured import MeasuredTable
-from precision_time.planning.money.offers import usd_per_device_hour
 from precision_time.render.document import Metric
 from precision_time.render.table import CellValue, Table, columns_of
 

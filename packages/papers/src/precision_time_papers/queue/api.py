@@ -14,7 +14,7 @@ from precision_time.arrays import Floats
 from precision_time.errors import ConfigError
 from precision_time.hardware.inventory import ClusterResources
 from precision_time.learn.artifact import TrainedPredictor
-from precision_time.predict.prediction import Interval
+from precision_time.predict.headline import Interval
 
 from .choices import Choice, choices_of
 from .devices import Placed, executed, place

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from precision_time.predict.prediction import Interval
+from precision_time.predict.headline import Interval
 from precision_time.render.blocks import GAP, TEXT_WIDTH, Block, Text
 from precision_time.render.result import Result
 from precision_time.render.table import Table

@@ -5,6 +5,7 @@ import { Combobox } from "./combobox.js";
 import { Field, labelOf, Problem, problemOf } from "./field.js";
 import { precisionsOf } from "./job.js";
 import { ModelSource } from "./model.js";
+import { onDrag, onDrop, Recipe, taken } from "./recipe.js";
 import { askAgain, fields, setField, setFields } from "./state.js";
 
 const PLACE = ["device", "gpus", "nodes", "network"];
@@ -21,9 +22,11 @@ const named = (name) => fields.find((field) => field.name === name);
 export function Form({ side, letter }) {
   side.fieldNames = ["model", "config", "precision", "cluster", "deadline", "budget", ...fields.map((field) => field.name)];
   const row = (names) => names.map((name) => named(name) && html`<${Field} key=${name} side=${side} letter=${letter} field=${named(name)} brief />`);
-  return html`<form class="job" aria-label=${`Job ${letter}`} onSubmit=${(event) => event.preventDefault()} key=${letter}>
+  return html`<form class="job" aria-label=${`Job ${letter}`} onSubmit=${(event) => event.preventDefault()} key=${letter}
+    onDragOver=${onDrag} onDrop=${onDrop(side, letter)}>
     <${Token} />
-    <fieldset><legend>Model</legend><${ModelSource} side=${side} letter=${letter} /></fieldset>
+    <${Recipe} side=${side} letter=${letter} />
+    <fieldset><legend>Model</legend><${ModelSource} key=${taken.value} side=${side} letter=${letter} /></fieldset>
     <fieldset><legend>Cluster</legend><${StoredClusters} side=${side} letter=${letter} /><div class="grid place">${row(PLACE)}</div></fieldset>
     <${Precisions} side=${side} letter=${letter} />
     <fieldset><legend>Batch and sizes</legend><div class="grid">${row(BATCH)}</div></fieldset>

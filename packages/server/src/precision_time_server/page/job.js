@@ -27,7 +27,9 @@ export function valueOf(text, kind) {
   return plain;
 }
 
-/** `hidden=2048, layers=16` as an object; values that are no JSON are words. */
+const SWITCHES = new Map([["true", true], ["false", false]]);
+
+/** `hidden=2048, layers=16, gated=false` as an object; what is no number and no switch is a word. */
 export function sizesOf(text) {
   const sizes = {};
   for (const pair of text.split(/[,;\n]+/).map((part) => part.trim()).filter(Boolean)) {
@@ -35,7 +37,7 @@ export function sizesOf(text) {
     if (!name || name === "__proto__") {
       throw new FieldProblem("sizes", `${JSON.stringify(pair)} is not NAME=VALUE. To fix: write hidden=2048, layers=16.`);
     }
-    sizes[name] = NUMBER.test(value) ? Number(value) : value;
+    sizes[name] = NUMBER.test(value) ? Number(value) : (SWITCHES.get(value) ?? value);
   }
   return sizes;
 }

@@ -7,7 +7,8 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from precision_time.predict.prediction import Interval, Prediction
+from precision_time.predict.headline import Interval
+from precision_time.predict.prediction import Prediction
 from precision_time.request.request import Request
 
 from ..bodies import json_object, json_response

@@ -1,4 +1,4 @@
-"""Price tables read and checked: the one that ships, a user's CSV, and catalogues of SkyPilot.
+"""Price tables read and checked: the one that ships, a user's CSV, and catalogues of SkyPilot and gpuhunt.
 
 A row or a cell that cannot be a price is left out, counted and said; nothing is put in its place.
 """
@@ -17,9 +17,9 @@ from pathlib import Path
 
 from ...cache import data
 from ...errors import CatalogError, UnknownNameError, shown
-from ...hardware.device_table import canonical_device
-from ...io import packaged, read_input, table_cell
+from ...io import data_folder, once_per_file, packaged, read_input, table_cell
 from ...records import dataclass
+from ..device_table import canonical_device
 from .accelerators import listed_device, words
 from .offer import Offer
 
@@ -27,6 +27,7 @@ COLUMNS = tuple(field.name for field in fields(Offer))
 _REQUIRED = ("cloud", "instance_type", "region", "device", "devices_per_instance")
 _PRICES = ("usd_per_hour", "spot_usd_per_hour", "reserved_usd_per_hour")
 _SKYPILOT = frozenset({"InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region"})
+_GPUHUNT = frozenset({"instance_name", "location", "price", "gpu_count", "gpu_name", "spot"})
 _DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?")
 _NO = frozenset({"0", "false", "no"})
 _MOST_TEXT = 200
@@ -44,6 +45,8 @@ class PriceList:
     cells: Mapping[str, int]
     """Reason -> prices that are none, of rows that were taken."""
     notes: tuple[str, ...] = ()
+    undated: tuple[str, ...] = ()
+    """Clouds whose list states no date."""
 
     def summary(self) -> tuple[str, ...]:
         """What was read, left out and why, one line each."""
@@ -54,21 +57,24 @@ class PriceList:
 
 
 @data
-def read_table(*, reference: bool = False) -> PriceList:
+def read_table(*, reference: bool = False, device: str | None = None) -> PriceList:
     """The table that ships.
 
     Args:
         reference: The editions on which published comparisons stand, in the place of all that no newer one
             replaces.
+        device: Rows of this one alone, by its name in the catalog: an answer asks for no other.
     """
-    text = packaged(__package__, "data/prices.csv").read_text(encoding="utf-8")
+    lines = packaged(__package__, "data/prices.csv").read_text(encoding="utf-8").splitlines()
+    if device is not None:
+        lines = [lines[0], *(line for line in lines if f",{device}," in line)]
     known = words()["sources"]
     void = {old for source in known.values() for old in source.get("replaces", ())}
     wanted = {
         name for name, source in known.items() if (source.get("reference") if reference else name not in void)
     }
     found = _Reader()
-    for row in csv.DictReader(io.StringIO(text)):
+    for row in csv.DictReader(lines):
         if row["source"] in wanted:
             source = known[row["source"]]
             found.take({**row, "source": source["text"], "date": source["date"]})
@@ -78,10 +84,10 @@ def read_table(*, reference: bool = False) -> PriceList:
 def read_prices(
     path: Path, *, cloud: str | None = None, date: str | None = None, own: Collection[str] = ()
 ) -> PriceList:
-    """Prices of a user: a CSV with the columns of the table that ships, or a catalogue of SkyPilot.
+    """Prices of a user: a CSV like the table that ships, or a catalogue of SkyPilot or gpuhunt.
 
     Args:
-        path: A CSV, or a folder of CSVs (catalogs/v8, catalogs/v8/aws).
+        path: A CSV, or a folder of CSVs (catalogs/v8, catalogs/v8/aws; gpuhunt's aws.csv, runpod.csv, ...).
         cloud: Of a catalogue of one cloud; by default the name of its folder.
         date: Of a catalogue, which states none; by default today.
         own: Names of devices of the user's own.
@@ -94,10 +100,11 @@ def read_prices(
     found = _Reader(own=frozenset(own))
     if path.is_dir():
         for file in _catalogues(path, found):
-            _read_catalogue(file, _table(file, found), cloud or file.parent.name, date, found)
+            named = file.parent.name if file.stem == "vms" else file.stem
+            _read_catalogue(file, _table(file, found), cloud or named, date, found)
     else:
         rows = _table(path, found)
-        if set(rows[0]) >= _SKYPILOT:
+        if set(rows[0]) >= _SKYPILOT or set(rows[0]) >= _GPUHUNT:
             named = path.parent.name if path.stem == "vms" else path.stem
             _read_catalogue(path, rows, cloud or named, date, found)
         else:
@@ -109,6 +116,22 @@ def read_prices(
             "columns that `precision-time list prices --out -` writes."
         )
     return result
+
+
+def own_lists_folder() -> Path:
+    """Where the lists lie that a user brought (`precision-time list prices --update`)."""
+    return data_folder() / "prices"
+
+
+def read_own_lists() -> tuple[Offer, ...]:
+    """The offers of the lists that a user brought; none where there are none.
+
+    Raises:
+        CatalogError: If one of them cannot be read.
+    """
+    folder = own_lists_folder()
+    lists = (once_per_file(read_prices, path) for path in sorted(folder.glob("*.csv")))
+    return tuple(offer for found in lists for offer in found.offers)
 
 
 def written_table(found: Iterable[Offer]) -> str:
@@ -137,12 +160,14 @@ class _Reader:
         self.left_out: Counter[str] = Counter()
         self.cells: Counter[str] = Counter()
         self.notes: list[str] = []
+        self.undated: list[str] = []
 
     def take(self, row: Mapping[str, str | None]) -> None:
         """One row with the columns of `Offer` as text."""
         self.rows += 1
         cells = {name: (row.get(name) or "").strip() for name in COLUMNS}
-        reason = self._wrong(cells)
+        money = (row.get("currency") or "USD").strip().upper()
+        reason = self._wrong(cells) if money == "USD" else f"in {money[:20]}, of which no rate is known"
         if reason:
             self.left_out[reason] += 1
             return
@@ -233,6 +258,7 @@ class _Reader:
             left_out=dict(self.left_out),
             cells=dict(self.cells),
             notes=tuple(self.notes),
+            undated=tuple(self.undated),
         )
 
 
@@ -276,17 +302,19 @@ def _read_own(path: Path, rows: list[dict[str, str]], found: _Reader) -> None:
 
 
 def _catalogues(folder: Path, found: _Reader) -> Iterator[Path]:
-    """The newest vms.csv of each cloud below a folder: of v7/aws and v8/aws the latter."""
+    """The newest vms.csv of each cloud below a folder (v8/aws, not v7/aws), or gpuhunt's tables."""
     newest: dict[str, Path] = {}
     for path in sorted(folder.rglob("vms.csv"), key=_natural):
         if path.parent.name in newest:
             found.notes.append(f"Not read: {newest[path.parent.name].relative_to(folder)}, an older edition.")
         newest[path.parent.name] = path
-    if not newest:
+    found_tables = list(newest.values()) or sorted(folder.glob("*.csv"))
+    if not found_tables:
         raise CatalogError(
-            f"No vms.csv lies in {folder}. To fix: name a folder of a SkyPilot catalogue (catalogs/v8)."
+            f"No vms.csv lies in {folder}, and no table of gpuhunt. To fix: name a folder of a SkyPilot "
+            "catalogue (catalogs/v8) or of gpuhunt's CSVs."
         )
-    yield from newest.values()
+    yield from found_tables
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:
@@ -296,15 +324,19 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 def _read_catalogue(
     path: Path, rows: list[dict[str, str]], cloud: str, date: str | None, found: _Reader
 ) -> None:
-    """A catalogue of SkyPilot: one row per zone; the region's lowest spot price is taken."""
-    if not set(rows[0]) >= _SKYPILOT:
+    """A catalogue of SkyPilot or gpuhunt: one row per zone; the region's lowest spot price is taken."""
+    maker = "SkyPilot"
+    if set(rows[0]) >= _GPUHUNT:
+        maker, rows = "gpuhunt", [_as_skypilot(row) for row in rows]
+    elif not set(rows[0]) >= _SKYPILOT:
         raise CatalogError(
             f"{path} lacks the columns {', '.join(sorted(_SKYPILOT - set(rows[0])))}. To fix: name a "
-            "SkyPilot catalogue."
+            "catalogue of SkyPilot or gpuhunt."
         )
     cloud = cloud.lower()
     if date is None:
         date = day.today().isoformat()
+        found.undated.append(cloud)
         found.notes.append(
             f"{cloud}: the catalogue states no date; today's, {date}, was put. --date states another."
         )
@@ -331,10 +363,36 @@ def _read_catalogue(
                 "usd_per_hour": _lowest(price for price, _ in prices),
                 "spot_usd_per_hour": _lowest(spot for _, spot in prices),
                 "date": date,
-                "source": f"SkyPilot catalogue {path.parent.name}/{path.name}",
+                "source": f"{maker} catalogue {path.parent.name}/{path.name}",
                 "host_included": str(int(has_host)),
             }
         )
+
+
+def _is_device(name: str) -> bool:
+    try:
+        return bool(canonical_device(name))
+    except UnknownNameError:
+        return False
+
+
+def _as_skypilot(row: Mapping[str, str]) -> dict[str, str]:
+    """A row of gpuhunt in the columns of SkyPilot, its memory in the name where the catalog has it so."""
+    name = row["gpu_name"].strip()
+    sized = f"{name}-{_number(row.get('gpu_memory') or ''):g}GB"
+    if row.get("gpu_vendor") == "google":
+        name = f"tpu-{name.removeprefix('tpu-')}"
+    elif _is_device(sized):
+        name = sized
+    spot = row["spot"].strip().lower() in ("true", "1")
+    return {
+        "InstanceType": row["instance_name"],
+        "AcceleratorName": name,
+        "AcceleratorCount": row["gpu_count"] if name else "",
+        "Region": row["location"],
+        "Price": "" if spot else row["price"],
+        "SpotPrice": row["price"] if spot else "",
+    }
 
 
 _CatalogueRow = tuple[str, str, float, Mapping[str, str], bool]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from precision_time.errors import CatalogError
-from precision_time.planning.money.cost import HOURS_PER_MONTH, Term, list_rate, run_cost
-from precision_time.planning.money.offer import Market, whole_instances
-from precision_time.planning.money.offers import offers
+from precision_time.hardware.prices.cost import HOURS_PER_MONTH, Term, list_rate, run_cost
+from precision_time.hardware.prices.offer import Market, whole_instances
+from precision_time.hardware.prices.offers import offers
 
 
 def test_the_terms_add_up_over_many_runs_at_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import json
 from pathlib import Path
 
@@ -11,10 +12,24 @@ import pytest
 from precision_time.cli.main import main
 from precision_time.errors import CatalogError, UnknownNameError
 from precision_time.hardware.catalog import get_device
-from precision_time.planning.money.currency import parse_currency
-from precision_time.planning.money.offer import Market
-from precision_time.planning.money.offers import known_regions, offers, usd_per_device_hour, with_reserved
-from precision_time.planning.money.reading import COLUMNS, read_prices, read_table, written_table
+from precision_time.hardware.prices.currency import parse_currency
+from precision_time.hardware.prices.offer import Market
+from precision_time.hardware.prices.offers import (
+    cheapest_offer,
+    known_regions,
+    newest_lists,
+    offers,
+    ranked,
+    usd_per_device_hour,
+    with_reserved,
+)
+from precision_time.hardware.prices.reading import (
+    COLUMNS,
+    read_own_lists,
+    read_prices,
+    read_table,
+    written_table,
+)
 
 PUBLISHED = {
     "A100": 1.10, "A100-SXM4-40GB": 1.10, "A100-PCIE-40GB": 1.10, "A100-SXM4-80GB": 1.50, "A10": 0.60,
@@ -250,3 +265,107 @@ def test_the_command_imports_and_takes_its_own_table(
         main(["list", "prices", "Gaudi3"])
     assert stopped.value.code == 2
     assert "To fix" in capsys.readouterr().err
+
+
+GPUHUNT = """\
+instance_name,location,price,cpu,memory,gpu_count,gpu_name,gpu_memory,spot,disk_size,gpu_vendor,flags
+1xA100,US,1.6,8,117,1,A100,80.0,False,,nvidia,
+1xA100,US,0.9,8,117,1,A100,80.0,True,,nvidia,
+2xRTX4090,CA,1.4,16,62,2,RTX4090,24.0,False,,nvidia,
+cpu-2,US,0.05,2,8,0,,,False,,,
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's own data folder."""
+    monkeypatch.setenv("PRECISION_TIME_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def test_cards_that_people_rent_have_dated_offers() -> None:
+    for device in ("RTX3090", "RTX4090", "RTX5090", "A4000", "A5000", "A6000", "L40S", "RTX6000Ada"):
+        found = ranked(offers(devices=[device]), Market.ON_DEMAND)
+        assert found, device
+        assert all(offer.date >= "2024" and offer.source and offer.region for offer in found)
+    clouds = {offer.cloud for offer in offers()}
+    assert clouds >= {
+        "runpod",
+        "vast",
+        "lium",
+        "cudo",
+        "hyperstack",
+        "verda",
+        "vultr",
+        "paperspace",
+        "crusoe",
+    }
+
+
+def test_an_old_list_goes_below_a_newer_one_of_the_same_device_and_is_marked() -> None:
+    today = datetime.date(2026, 11, 28)
+    found = ranked(offers(devices=["V100-SXM2-16GB"], without_host=True), Market.ON_DEMAND)
+    newest = max(offer.listed for offer in found if offer.host_included)
+    void = [(newest - offer.listed).days >= 548 for offer in found if offer.host_included]
+    assert True in void
+    assert False in void
+    assert void == sorted(void)
+    # One of 2023 that nothing newer prices is still taken.
+    assert newest_lists(offers(devices=["M60"])) == offers(devices=["M60"]) != ()
+    stamped = {offer.date: offer for offer in offers()}
+    assert stamped["2026-09-25"].dated(today) == "list of 2026-09-25"
+    assert stamped["2026-08"].dated(today) == "list of 2026-08, over 90 days old"
+    assert cheapest_offer("no such card") is None
+
+
+def test_hosts_that_have_to_talk_are_of_a_known_network() -> None:
+    alone = cheapest_offer("H100-SXM5-80GB", devices=8)
+    joined = cheapest_offer("H100-SXM5-80GB", devices=16, nodes=2)
+    assert alone is not None
+    assert joined is not None
+    assert joined.node_type is not None
+    assert alone.usd_per_device_hour() <= joined.usd_per_device_hour()
+
+
+def test_an_update_is_said_dated_and_never_replaced(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "gpuhunt"
+    folder.mkdir()
+    (folder / "runpod.csv").write_text(GPUHUNT)
+    before = cheapest_offer("RTX4090", devices=2)
+    with pytest.raises(SystemExit) as stopped:
+        main(["list", "prices", "--update", str(folder)])
+    assert stopped.value.code == 2
+    assert "states no date" in capsys.readouterr().err
+    assert not (home / "prices").exists()
+
+    found = asked(capsys, "--update", str(folder), "--date", "2026-11-01")
+    assert (found["offers"], found["dates"], found["clouds"]) == (2, ["2026-11-01"], ["runpod"])
+    [own] = (home / "prices").iterdir()
+    assert found["written"] == str(own)
+    read = {offer.instance_type: offer for offer in read_own_lists()}
+    assert (read["1xA100"].device, read["1xA100"].usd_per_hour) == ("A100-SXM4-80GB", 1.6)
+    assert read["1xA100"].spot_usd_per_hour == 0.9
+    assert {"1xA100", "2xRTX4090"} <= {offer.instance_type for offer in offers(clouds=["runpod"])}
+
+    asked(capsys, "--update", str(folder), "--date", "2026-11-01")  # the same once more is no other list
+    (folder / "runpod.csv").write_text(GPUHUNT.replace("1.4", "0.1"))
+    with pytest.raises(SystemExit) as stopped:
+        main(["list", "prices", "--update", str(folder), "--date", "2026-11-01"])
+    assert stopped.value.code == 2
+    assert "not replaced" in capsys.readouterr().err
+    asked(capsys, "--update", str(folder), "--date", "2026-11-02")
+    after = cheapest_offer("RTX4090", devices=2)
+    assert before is not None
+    assert after is not None
+    assert (after.date, after.usd_per_hour) == ("2026-11-02", 0.1)
+
+
+def test_a_currency_without_a_rate_is_left_out_and_said(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    head = "cloud,instance_type,region,device,devices_per_instance,usd_per_hour,date,currency"
+    path.write_text(f"{head}\nmine,a,cellar,T4,1,0.5,2025-01-01,EUR\nmine,b,cellar,T4,1,0.5,2025-01-01,USD\n")
+    read = read_prices(path)
+    assert read.left_out == {"in EUR, of which no rate is known": 1}
+    assert [offer.instance_type for offer in read.offers] == ["b"]

@@ -1,11 +1,13 @@
 """The offers of the list that ships or of the user's own, by device, cloud and region.
 
 Prices are list prices of the date of each row (`data/prices.csv`, made by data/build_prices.py). They
-change: a plan says the date of what it took, and `precision-time list prices import` brings a newer list.
+change: an answer says the date of what it took, and `precision-time list prices --update` brings more.
 """
 
 from __future__ import annotations
 
+import datetime
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -13,10 +15,10 @@ from typing import Any
 
 from ...cache import data
 from ...errors import CatalogError, UnknownNameError
-from ...hardware.device_table import canonical_device
+from ..device_table import canonical_device
 from .accelerators import words
 from .offer import Market, Offer
-from .reading import read_table
+from .reading import read_own_lists, read_table
 
 
 def offers(
@@ -88,7 +90,9 @@ def with_reserved(found: Iterable[Offer], discount: float) -> tuple[Offer, ...]:
 def ranked(
     found: Iterable[Offer], market: Market, *, devices: int | None = None, best_of: Sequence[str] = ()
 ) -> tuple[Offer, ...]:
-    """Offers with a price in the market, cheapest first; prices without the host come last.
+    """Offers with a price in the market, cheapest first.
+
+    Lists that newer ones make void come below them, prices without the host last.
 
     Args:
         found: Offers.
@@ -96,15 +100,17 @@ def ranked(
         devices: By all whole instances for so many devices; None: by one device.
         best_of: Fields of an offer; of those that agree in them the first alone.
     """
+    priced = [offer for offer in found if offer.price(market) is not None]
+    current = frozenset(newest_lists(priced))
 
     def key(offer: Offer) -> tuple[Any, ...]:
         if devices is None:
             usd, count = offer.usd_per_device_hour(market), offer.devices_per_instance
         else:
             count, _, usd = offer.rented(market, devices)
-        return not offer.host_included, usd, count, offer.cloud, offer.region
+        return not offer.host_included, offer not in current, usd, count, offer.cloud, offer.region
 
-    priced = sorted((offer for offer in found if offer.price(market) is not None), key=key)
+    priced.sort(key=key)
     if not best_of:
         return tuple(priced)
     first: dict[tuple[Any, ...], Offer] = {}
@@ -113,8 +119,64 @@ def ranked(
     return tuple(first.values())
 
 
-@data
+def newest_lists(found: Iterable[Offer]) -> tuple[Offer, ...]:
+    """Those of each device whose list is not much older than the newest one of that device.
+
+    Much older: `limits.superseded_days` of `data/prices.toml`.
+    """
+    kept = tuple(found)
+    newest: dict[str, datetime.date] = {}
+    for offer in kept:
+        newest[offer.device] = max(offer.listed, newest.get(offer.device, offer.listed))
+    most = datetime.timedelta(days=words()["limits"]["superseded_days"])
+    return tuple(offer for offer in kept if newest[offer.device] - offer.listed < most)
+
+
+def rentable(found: Iterable[Offer], market: Market, *, devices: int, nodes: int) -> tuple[Offer, ...]:
+    """Offers that hold a job of so many devices on so many hosts, of the newest lists of the device.
+
+    Of hosts that have to talk to each other, those whose network is known, where there are any: a marketplace
+    rents single hosts.
+    """
+    together = math.ceil(devices / nodes)
+    holding = [
+        offer for offer in found if offer.price(market) is not None and offer.devices_per_instance >= together
+    ]
+    if nodes > 1:
+        holding = [offer for offer in holding if offer.node_type is not None] or holding
+    return newest_lists(holding)
+
+
+def cheapest_offer(
+    device: str, *, devices: int = 1, nodes: int = 1, market: Market = Market.ON_DEMAND
+) -> Offer | None:
+    """The offer on which an hour of a job costs least; None where no price is known.
+
+    Args:
+        device: Name of the catalog; another has no price.
+        devices: Of the job; instances are rented as a whole.
+        nodes: Hosts that the devices stand in.
+        market: How it is paid.
+    """
+    own = [offer for offer in read_own_lists() if offer.device == device]
+    known = [offer for offer in _newest((*_shipped_of(device), *own)) if offer.host_included]
+    found = ranked(rentable(known, market, devices=devices, nodes=nodes), market, devices=devices)
+    return found[0] if found else None
+
+
 def _shipped_newest() -> tuple[Offer, ...]:
+    """Those that ship and the lists that the user brought."""
+    own = read_own_lists()
+    return _newest((*read_table().offers, *own)) if own else _shipped_alone()
+
+
+@data
+def _shipped_of(device: str) -> tuple[Offer, ...]:
+    return tuple(read_table(device=device).offers)
+
+
+@data
+def _shipped_alone() -> tuple[Offer, ...]:
     return _newest(read_table().offers)
 
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from ...cache import data, memo
 from ...errors import UnknownNameError
-from ...hardware.device_table import canonical_device, devices_in_name, get_device
-from ...hardware.nodes import NodeType, find_node_type, get_node_type
 from ...io import packaged_toml
+from ..device_table import canonical_device, devices_in_name, get_device
+from ..nodes import NodeType, find_node_type, get_node_type
 
 
 class Listed(NamedTuple):

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import CatalogError
-from ...hardware.nodes import NodeType
 from ...records import dataclass
-from .accelerators import node_of_instance
+from ..nodes import NodeType
+from .accelerators import node_of_instance, words
 
 
 class Market(StrEnum):
@@ -89,10 +89,26 @@ class Offer:
         count = int(whole_instances(devices, self.devices_per_instance))
         return count, count * self.devices_per_instance - devices, count * self.stated_price(market)
 
+    @property
+    def listed(self) -> datetime.date:
+        """The date of its list; of a month or a year alone the first day."""
+        year, month, day = (int(part) for part in (*self.date.split("-"), "1", "1")[:3])
+        return datetime.date(year, month, day)
+
     def age_months(self, today: datetime.date) -> int:
         """Whole months since the date of its list, of which a month or a year alone may be known."""
-        year, month, day = (int(part) for part in (*self.date.split("-"), "1", "1")[:3])
-        return (today.year - year) * 12 + today.month - month - (today.day < day)
+        since = self.listed
+        return (today.year - since.year) * 12 + today.month - since.month - (today.day < since.day)
+
+    def age_words(self, today: datetime.date) -> str:
+        """That its list is older than `limits.old_days` of `data/prices.toml`; empty where it is not."""
+        most = words()["limits"]["old_days"]
+        return f"over {most} days old" if (today - self.listed).days > most else ""
+
+    def dated(self, today: datetime.date) -> str:
+        """The date of its list in words, and its age where that is old."""
+        age = self.age_words(today)
+        return f"list of {self.date}" + (f", {age}" if age else "")
 
 
 def whole_instances(devices: npt.ArrayLike, devices_per_instance: npt.ArrayLike) -> npt.NDArray[np.int64]:
