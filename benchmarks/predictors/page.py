@@ -36,12 +36,13 @@ brings the peers from their own repositories, without which what they answered t
 * **Errors** are of the step time, (predicted - measured) / measured. They are averaged within a source, then
   over sources. *Ours there* is our error on exactly the rows that the predictor of the line answers: compare
   these two. Median, bias (median of the signed errors) and shares are over rows.
-* **Ours** is fitted in {folds} folds of publishers: neither the trees nor the constants of the formulas have
-  seen a run of the row's source, nor of a source of the same publisher. Exempt are the choice of the terms,
+* **Ours** is fitted in {folds} folds that leave out two or three publishers each: neither the trees nor the
+  constants of the formulas have seen a run of the row's source, nor of another one of its publisher.
+  "Constants that ship" shows trees fitted that way on constants that saw all rows. Exempt are the choice of the terms,
   the constants of collectives (timings of collectives, no steps), the usual choices for what a row leaves
   open, and the width of the interval, which was chosen with all sources at hand. Nearest neighbor, LightGBM
   and the MFU of the other sources learn from the same runs of the same folds.
-* **Outside** the benchmark are {outside}.
+* **Outside** are {outside}.
 * **Files**: `results-{edition}.csv`, a line for each row and predictor, to be cited with the edition and the
   commit of this repository; `results-{edition}.json`, every setting.
 """
@@ -137,7 +138,7 @@ def table(results: Results, column: str, value: str) -> list[str]:
         )
     columns = columns_of(
         "predictor | >rows answered | >sources | >error over sources % | >ours there % | >median % | "
-        ">bias % | >within 20 % | >in its 90 % interval % | >ms an answer"
+        ">bias % | >within 20 % | >in its 90 % interval % | >ms a row"
     )
     return list(markdown_lines(columns, [line for _, line in sorted(found, key=lambda each: each[0])]))
 

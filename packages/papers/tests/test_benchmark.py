@@ -249,11 +249,16 @@ def test_peers_are_pinned_alike_everywhere() -> None:
 
 def test_ours_prices_a_row_as_the_run_that_it_is(rows: list[facts.Row]) -> None:
     """What a row says in words is all that our formulas know of the run, and they lose none of it."""
-    by_key = {row["row"]: row for row in rows}
+
+    def key(row: facts.Row) -> tuple[Any, ...]:
+        names = ("source_ref", "measured_s", "model", "precision", "devices", "micro_batch_size")
+        return tuple(row[name] for name in names)
+
+    by_key = {key(row): row for row in rows}
     some = {"torchtune", "nemo", "u39kun-dl-benchmark"}
     runs = [each for each in load_corpus() if each.source in some and facts.beyond_doubt(each)]
-    found = [(facts.facts_of(each)[0]["row"], job_of(each)) for each in runs]
-    asked = [(by_key[key]["request"], job) for key, job in found if key in by_key]
+    found = [(key(facts.facts_of(each)[0]), job_of(each)) for each in runs]
+    asked = [(by_key[each]["request"], job) for each, job in found if each in by_key]
     assert len(asked) > 20
     answers = [seconds for seconds, _, _ in fitting.ask([request for request, _ in asked], trees=False)]
     assert answers == pytest.approx(job_table([job for _, job in asked]).analytical_s.tolist(), rel=1e-9)
