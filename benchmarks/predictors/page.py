@@ -38,10 +38,10 @@ brings the peers from their own repositories, without which what they answered t
   these two. Median, bias (median of the signed errors) and shares are over rows.
 * **Ours** is fitted in {folds} folds that leave out two or three publishers each: neither the trees nor the
   constants of the formulas have seen a run of the row's source, nor of another one of its publisher.
-  "Constants that ship" shows trees fitted that way on constants that saw all rows. Exempt are the choice of the terms,
-  the constants of collectives (timings of collectives, no steps), the usual choices for what a row leaves
-  open, and the width of the interval, which was chosen with all sources at hand. Nearest neighbor, LightGBM
-  and the MFU of the other sources learn from the same runs of the same folds.
+  "Constants that ship" shows trees fitted that way on constants that saw all rows. Exempt are the choice of
+  the terms, the constants of collectives (timings of collectives, no steps), the usual choices for what a row
+  leaves open, and the width of the interval, which was chosen with all sources at hand. Nearest neighbor,
+  LightGBM and the MFU of the other sources learn from the same runs of the same folds.
 * **Outside** are {outside}.
 * **Files**: `results-{edition}.csv`, a line for each row and predictor, to be cited with the edition and the
   commit of this repository; `results-{edition}.json`, every setting.
