@@ -13,8 +13,8 @@ KILO, MEGA, GIGA, TERA, PETA = 1e3, 1e6, 1e9, 1e12, 1e15
 J_PER_KWH = 3.6e6
 
 _TIME_STEPS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)?")
-_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)?")
+_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _SI_STEPS = ((PETA, "P"), (TERA, "T"), (GIGA, "G"), (MEGA, "M"), (KILO, "k"), (1.0, ""))
 
 
@@ -23,6 +23,8 @@ def duration_s(name: str, text: str | float) -> float:
 
     >>> duration_s("--deadline", "90s"), duration_s("--deadline", "1.5h"), duration_s("--deadline", 600)
     (90.0, 5400.0, 600.0)
+    >>> duration_s("--measured", "250ms")
+    0.25
 
     Args:
         name: Of the option or field, for the error.

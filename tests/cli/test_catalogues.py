@@ -88,6 +88,20 @@ def test_env_says_when_torchvision_is_of_another_build(
     assert ("import precision_time_integrations.online.lightning" in cli("env").err) is says
 
 
+def test_explain_ranks_what_could_slow_a_measured_step_down(cli: Callable[..., Any]) -> None:
+    job = ["explain", "resnet50", "-d", "A100", "-b", "128", "-p", "fp16-mixed"]
+    page = cli(*job, "--measured", "450ms").out
+    assert "What could explain it" in page
+    assert "something that is not listed here" in page
+    symptoms = ["--utilization", "30", "--data-wait", "0.3s"]
+    told = json.loads(cli(*job, "--measured", "450ms", *symptoms, "--json").out)
+    assert (told["measured_s"], told["utilization"], told["data_wait_s"]) == (0.45, 0.3, 0.3)
+    assert told["causes"][0]["name"] == "input"
+    assert "othing to explain" in cli(*job, "--measured", f"{told['predicted_s']}s").out
+    assert "--measured" in cli(*job, "--utilization", "30").err
+    assert "two questions" in cli(*job, "--measured", "1s", "--what", "numbers").err
+
+
 def test_explain_sets_a_precision_against_fp32(cli: Callable[..., Any]) -> None:
     document = json.loads(cli("explain", "resnet50", "--precision", "fp16-mixed", "--json").out)
     rows = document["rows"]

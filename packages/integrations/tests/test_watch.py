@@ -243,6 +243,23 @@ def test_the_command_once_as_text_and_json(tmp_path: Path, capsys: pytest.Captur
     assert "precision-time import --formats" in capsys.readouterr().err
 
 
+def test_why_a_run_in_a_log_is_slow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(TORCHTITAN)
+    job = ["--model", "llama3-8b", "-d", "H100-SXM5-80GB", "-g", "1", "-b", "2", "--precision", "bf16"]
+    assert run("watch", str(log), "--once", "--why", *job) == 0
+    page = capsys.readouterr().out
+    assert "What could explain it" in page
+    assert "something that is not listed here" in page
+    assert run("watch", str(log), "--once", "--why", "--json", *job) == 0
+    diagnosis = json.loads(capsys.readouterr().out.splitlines()[-1])["diagnosis"]
+    assert diagnosis["measured_s"] == pytest.approx(61.2, rel=0.05)
+    assert diagnosis["verdict"] == "slower"
+    assert 0.0 < diagnosis["causes"][0]["probability"] < 0.9
+    assert run("watch", str(log), "--once", "--why") == 2
+    assert "the log does not say gpus" in capsys.readouterr().err
+
+
 def test_import_as_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log, out = tmp_path / "train.log", tmp_path / "measured.csv"
     log.write_text(MEGATRON_OLD)

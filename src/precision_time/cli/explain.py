@@ -1,4 +1,4 @@
-"""`precision-time explain`: what a precision changes in a model, or how each number moves the time."""
+"""`precision-time explain`: what a precision changes, how numbers count, what slows a measured step down."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 from ..errors import ConfigError
 from ..predict.explain import EXPLAINED_FIELDS
 from ..predict.explain import explain as explain_request
+from ..units import duration_s
 from .options import JsonOption, ModelArgument
 from .output import progress, write_json, write_result, write_rows
 from .request_options import given_options, one_request, request_options
@@ -19,6 +20,8 @@ Examples:
   precision-time explain llama3-8b --precision fp8-mixed --device H100-SXM5-80GB --batch-size 1 --json
   precision-time explain resnet50 --what numbers -d A100 -g 16 -b 256
   precision-time explain llama3-8b --what numbers -d H100 -g 64 -p fp8-mixed --json
+  precision-time explain llama3-8b -d H100 -g 16 --zero-stage 3 -b 1 --measured 3.1s
+  precision-time explain resnet50 -d A100 -b 256 -p fp16-mixed --measured 0.9s --data-wait 0.5s
 """
 _COLUMNS = ("number", "what it is", ">value", ">half of it", ">twice of it", ">elasticity")
 
@@ -28,9 +31,39 @@ def explain(
     model: ModelArgument,
     *,
     what: Annotated[
-        Literal["precision", "numbers"],
-        typer.Option("--what", help="What the precision changes, or how each number moves the time."),
-    ] = "precision",
+        Literal["precision", "numbers"] | None,
+        typer.Option(
+            "--what",
+            show_default=False,
+            help="What the precision changes, or how each number moves the time. Default: precision.",
+        ),
+    ] = None,
+    measured: Annotated[
+        str | None,
+        typer.Option(
+            "--measured",
+            metavar="DURATION",
+            help="What a step takes, such as 2.1s: say what could make it slower than predicted.",
+        ),
+    ] = None,
+    utilization: Annotated[
+        float | None,
+        typer.Option(
+            "--utilization",
+            metavar="PERCENT",
+            min=0.0,
+            max=100.0,
+            help="Of the device, as nvidia-smi says, with --measured.",
+        ),
+    ] = None,
+    data_wait: Annotated[
+        str | None,
+        typer.Option(
+            "--data-wait",
+            metavar="DURATION",
+            help="Of the step, spent waiting for input, with --measured.",
+        ),
+    ] = None,
     json_output: JsonOption = False,
     **fields: Any,
 ) -> None:
@@ -39,7 +72,18 @@ def explain(
     Of a precision: FLOPs, bytes, kernels and casts of one training step per op class, compared with fp32. Of
     the numbers of a job: each is halved and doubled, alone; shown is the change of the time per sample.
     Elasticity: percent of time for one percent more.
+
+    Of a step that was measured: causes by probability, each with the time it would give and a check to run.
     """
+    if measured is not None:
+        if what is not None:
+            raise ConfigError("--measured and --what are two questions. To fix: leave one of them out.")
+        _explain_measured(model, fields, measured, utilization, data_wait, json_output=json_output)
+        return
+    if utilization is not None or data_wait is not None:
+        raise ConfigError(
+            "--utilization and --data-wait belong to a measured step. To fix: add --measured 2.1s."
+        )
     if what == "numbers":
         _explain_numbers(model, fields, json_output=json_output)
         return
@@ -53,6 +97,29 @@ def explain(
     with progress(f"Lowering {model}"):
         explanation = explain_request(request)
     write_result(explanation, json_output=json_output)
+
+
+def _explain_measured(
+    model: str,
+    fields: dict[str, Any],
+    measured: str,
+    utilization: float | None,
+    data_wait: str | None,
+    *,
+    json_output: bool,
+) -> None:
+    """What could make a step take as long as it was measured to."""
+    from ..predict.doctor import diagnose
+
+    request = one_request(model, fields)
+    with progress(f"Diagnosing {model}"):
+        found = diagnose(
+            request,
+            measured_s=duration_s("--measured", measured),
+            data_wait_s=None if data_wait is None else duration_s("--data-wait", data_wait),
+            utilization=None if utilization is None else utilization / 100.0,
+        )
+    write_result(found, json_output=json_output)
 
 
 def _explain_numbers(model: str, fields: dict[str, Any], *, json_output: bool) -> None:

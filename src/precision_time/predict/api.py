@@ -213,6 +213,11 @@ def diagnostics_of(
     return tuple(found)
 
 
+def calibration_of(request: Request, predictor: TrainedPredictor) -> Calibration | None:
+    """What a request brings to move its answer: its calibration, and the steps that it measured."""
+    return anchored(request, predictor, _calibration(request.calibration, predictor))
+
+
 def _calibration(given: Any, predictor: TrainedPredictor) -> Calibration | None:
     """A calibration is read once as long as its file stays the same."""
     if not isinstance(given, str | Path):

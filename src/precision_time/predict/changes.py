@@ -26,6 +26,7 @@ from ..hardware.device import Cluster
 from ..hardware.device_table import catalog_name
 from ..io import packaged_toml
 from ..learn.artifact import TrainedPredictor, chosen_predictor
+from ..learn.calibration.calibration import Calibration
 from ..records import dataclass
 from ..request.request import Request
 from ..request.signature import as_request, takes_request_fields
@@ -116,9 +117,9 @@ def what_matters(
         base = asked_for.resolve(workload=base.workload)
     rows = packaged_toml(__package__, "data/alternatives.toml")["alternative"]
     tried = [(row, value, job) for row in rows for value, job in _jobs(row, asked_for, base, prediction)]
-    changed = _changed([base, *(job for *_, job in tried)], asked_for, predictor)
-    each_s = (1.0 / changed["throughput"]).tolist()
-    base_bytes, *needed = changed["memory_bytes_per_device"].tolist()
+    columns = changed([base, *(job for *_, job in tried)], asked_for, predictor)
+    each_s = (1.0 / columns["throughput"]).tolist()
+    base_bytes, *needed = columns["memory_bytes_per_device"].tolist()
     found: dict[str, Alternative] = {}
     for (row, value, job), unit_s, held in zip(tried, each_s[1:], needed, strict=True):
         fits = held <= job.cluster.device.usable_bytes
@@ -142,12 +143,25 @@ def what_matters(
     return tuple(sorted(found.values(), key=lambda item: -abs(np.log1p(item.time_change))))
 
 
-def _changed(
-    jobs: Sequence[Job], request: Request, predictor: TrainedPredictor | None = None
+def changed(
+    jobs: Sequence[Job],
+    request: Request,
+    predictor: TrainedPredictor | None = None,
+    calibration: Calibration | None = None,
+    lengths: Sequence[RunLength] = (),
 ) -> Mapping[str, Floats]:
-    """The columns of a job and its changes, which are as long runs as the request."""
-    trained, lengths = predictor or chosen_predictor(request.predictor), [RunLength.of(request)] * len(jobs)
-    return answer(Jobs.of(jobs), trained, lengths=lengths, want=CHANGED).columns
+    """The columns of a job and its changes, which are as long runs as the request but where `lengths` says.
+
+    Each is as certain as the predictor is of that job: what a request leaves open is not weighed again.
+    """
+    return answer(
+        Jobs.of(jobs),
+        predictor or chosen_predictor(request.predictor),
+        lengths=lengths or [RunLength.of(request)] * len(jobs),
+        coverage=request.coverage,
+        calibration=calibration,
+        want=CHANGED,
+    ).columns
 
 
 def _layout_chosen(job: Job) -> bool:
@@ -183,6 +197,11 @@ def _applies(row: Mapping[str, Any], request: Request, base: Job, prediction: Pr
             return False
     elif row["field"] in given:
         return False
+    return holds_for(row, base)
+
+
+def holds_for(row: Mapping[str, Any], base: Job) -> bool:
+    """Whether a job is one of those that a row of a data file is about: its `where`, `above` and `below`."""
     for name, wanted in row.get("where", {}).items():
         if attrgetter(name)(base) not in (wanted if isinstance(wanted, list) else [wanted]):
             return False
@@ -283,7 +302,7 @@ def sensitivity(model: Any, **options: Any) -> tuple[Sensitivity, ...]:
     base = request.resolve(workload=base.workload)
     tried = [*_of_request(request, base), *_of_hardware(base)]
     jobs = [base, *(job for *_, pair in tried for job in pair if job is not None)]
-    columns = _changed(jobs, request)
+    columns = changed(jobs, request)
     step_s, samples = columns["step_time_s"], columns["global_batch_size"]
     steps = step_s / step_s[0]
     ratios = iter(zip(steps.tolist(), (steps * samples[0] / samples).tolist(), strict=True))
@@ -360,6 +379,14 @@ def _of_hardware(base: Job) -> Iterator[_Tried]:
             if value > 0.0:
                 pair = (_link(base, level, name, 1 / _FACTOR), _link(base, level, name, _FACTOR))
                 yield f"{level}.{name}", f"{words} {_LINKS[level]}", value, pair
+
+
+def with_hardware(base: Job, factors: Mapping[str, float]) -> Job:
+    """The job on hardware with other numbers: `device.` or a link and a figure, each times its factor."""
+    for name, factor in factors.items():
+        owner, _, figure = name.partition(".")
+        base = _device(base, figure, factor) if owner == "device" else _link(base, owner, figure, factor)
+    return base
 
 
 def _device(base: Job, name: str, factor: float) -> Job:

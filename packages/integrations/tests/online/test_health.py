@@ -1,16 +1,16 @@
-"""A slow run is explained by what was measured first, then by the precision, then by the likeliest term."""
+"""A slow run is explained by what was measured first; else several causes are named, none as certain."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from precision_time import predict_time
-from precision_time.cost.terms import TERMS
 from precision_time_integrations.online.estimate import steady
-from precision_time_integrations.online.health import HostState, _health, clocks_of, slow_run
+from precision_time_integrations.online.health import HostState, clocks_of, slow_run
 from precision_time_integrations.online.history import StepHistory
 
 JOB: dict[str, Any] = {
@@ -43,21 +43,21 @@ def test_what_was_measured_speaks_first() -> None:
     assert "slower while it ran" in explained(2.0, grows=0.5)
 
 
-def test_run_at_a_slower_precision_is_recognized() -> None:
+def test_several_causes_are_named_and_none_is_certain() -> None:
     ratio = predict_time(**{**JOB, "precision": "fp32"}).step_time_s / predict_time(**JOB).step_time_s
-    assert "what fp32 would take" in explained(ratio)
-    assert "would take" not in explained(3.0 * ratio)
+    said = explained(ratio)
+    assert "a wider precision than meant" in said
+    shares = [int(share) for share in re.findall(r"\((\d+)%\)", said)]
+    assert len(shares) == 4, "three causes and what is left"
+    assert max(shares) < 95
+    assert sum(shares) == pytest.approx(100, abs=2)
+    assert "check first: " in said
 
 
-def test_slow_link_explains_what_kernels_would_not() -> None:
-    far = {"gpus": 16, "network": "10g-tcp", "batch_size": 8}
-    assert "communication between devices (data_exposed_s)" in explained(3.2, **far)
-    assert "the kernels" in explained(1.9, precision="fp32")
-
-
-def test_every_group_has_words_and_a_spread() -> None:
-    groups = {term.group.value for term in TERMS}
-    assert groups == set(_health()["log_sd"]) == set(_health()["words"])
+def test_slow_network_explains_what_kernels_would_not() -> None:
+    far = {"gpus": 16, "nodes": 2, "batch_size": 8, "precision": "fp16-mixed"}
+    assert "a slow network between hosts" in explained(6.0, **far)
+    assert "network" not in explained(3.0)
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def test_a_prediction_without_its_request_is_explained_too() -> None:
     for _ in range(100):
         history.add(1, 3.0 * prediction.step_time_s)
     level = steady(history)
-    assert level is not None and "Most likely" in slow_run(prediction, level, None, CALM)
+    assert level is not None and "not known well enough" in slow_run(prediction, level, None, CALM)

@@ -28,6 +28,7 @@ Examples:
   precision-time watch train.log --steps 5000 --once --json
   precision-time watch train.log --model llama3-8b -d H100-SXM5-80GB -g 64 --zero-stage 3 -b 1
   precision-time watch train.log --job job.yaml
+  precision-time watch train.log --once --why
   precision-time watch --trainers
   torchrun train.py 2>&1 | tee train.log | precision-time watch -
 """
@@ -66,6 +67,12 @@ def watch(
     here: Annotated[
         bool,
         typer.Option("--here", help="The run is on this machine: look at its devices where it is slow."),
+    ] = False,
+    why: Annotated[
+        bool,
+        typer.Option(
+            "--why", help="At the end: what could make it slower than predicted, with a check for each."
+        ),
     ] = False,
     trainers: Annotated[
         bool,
@@ -109,6 +116,8 @@ def watch(
             raise typer.Exit(_NEVER_LOGGED)
         if not json_output:
             _conclude(watched)
+        if why:
+            _diagnose(watched, json_output=json_output)
 
 
 def _list_trainers(json_output: bool) -> None:
@@ -209,6 +218,31 @@ def _shown(*, json_output: bool, live: bool) -> Iterator[Callable[[State], None]
             bar.update(task, total=eta.total_steps, completed=eta.step, description=state.short)
 
         yield show
+
+
+def _diagnose(watched: LogWatch, *, json_output: bool) -> None:
+    """What could make the run in a log slower than predicted.
+
+    Raises:
+        ConfigError: If the log does not say enough of the job, or has no times.
+    """
+    from precision_time.cli.output import write_result
+    from precision_time.predict.doctor import diagnose
+    from precision_time.request.request import Request
+
+    state, record = watched.state(), watched.end()
+    if state.prediction is None:
+        lacks = f": the log does not say {', '.join(state.missing)}" if state.missing else ""
+        raise ConfigError(
+            f"--why needs a prediction{lacks}. To fix: options that say the job, as for predict."
+        )
+    if not record.step_time_s:
+        raise ConfigError("--why needs the time of a step, and the log has none. To fix: explain --measured.")
+    found = diagnose(Request.of(state.prediction.request), measured_s=record.step_time_s)
+    if json_output:
+        typer.echo(json.dumps({"diagnosis": found.to_dict()}, allow_nan=False))
+    else:
+        write_result(found)
 
 
 def _conclude(watched: LogWatch) -> None:

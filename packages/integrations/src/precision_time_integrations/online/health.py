@@ -1,8 +1,8 @@
 """Why a run is slower than its prediction, as far as it can be told from inside it.
 
 What was measured speaks first: waiting for input, a throttled device, a busy host, steps that became slower.
-Then the precision: a run that takes what fp32 would take may not run at the one that it names. Only then the
-terms of the prediction: the one whose growth would surprise least.
+Where none of them explains it, causes are ranked by how well the time that each would give matches
+(`precision_time.predict.doctor`): several, since one number makes none certain.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from precision_time.cost.terms import DATA_STALL, TERMS, TermGroup
+from precision_time.cost.terms import DATA_STALL
 from precision_time.errors import PrecisionTimeError
 from precision_time.io import packaged_toml
 from precision_time.predict.prediction import Prediction
@@ -29,7 +29,8 @@ _QUERY_TIMEOUT_S = 5.0
 _IDLE_OR_SET = 0x1 | 0x2
 """Reasons of NVML that are no throttling: idle, and clocks that the user set."""
 _MOST_CLOCK = 0.9
-_SLOWER = ("tf32", "fp32")
+_NAMED = 3
+"""Causes in the warning."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,8 +76,7 @@ def slow_run(
             _waits(prediction, waited_s, excess_s)
             or _throttled(prediction, host or host_state())
             or _became_slower(level)
-            or _slower_precision(prediction, took_s)
-            or _likely_term(prediction, excess_s),
+            or _ranked(prediction, took_s, waited_s),
         )
     )
 
@@ -115,51 +115,24 @@ def _became_slower(level: Level) -> str:
     )
 
 
-def _slower_precision(prediction: Prediction, took_s: float) -> str:
-    """Whether the run takes what it would at a slower precision."""
-    from precision_time.predict.compare import predict_many
+def _ranked(prediction: Prediction, took_s: float, waited_s: float | None) -> str:
+    """The causes that match best, with how probable each is, and the check of the first."""
+    from precision_time.predict.doctor import diagnose
+    from precision_time.request.request import Request
 
-    if not prediction.request or prediction.precision in _SLOWER[1:]:
-        return ""
-    asked = [{**prediction.request, "precision": name} for name in _SLOWER if name != prediction.precision]
+    wait_s = None if waited_s is None else min(waited_s, took_s)
     try:
-        answers = predict_many(asked)
-    except PrecisionTimeError:
-        return ""
-    near = _health()["same_log_ratio"]
-    for answer in answers:
-        apart = math.log(answer.step_time_s / prediction.step_time_s) > 2.0 * near
-        if apart and abs(math.log(took_s / answer.step_time_s)) < near:
-            return (
-                f"That is what {answer.precision} would take ({format_duration(answer.step_time_s)}). To "
-                f"fix: check that the run is at {prediction.precision}: autocast around the forward, "
-                "and sizes that tensor cores take."
-            )
-    return ""
-
-
-def _likely_term(prediction: Prediction, excess_s: float) -> str:
-    """The terms of one group whose growth would surprise least."""
-    spreads, groups = _health()["log_sd"], {term.name: term.group for term in TERMS}
-    sums: dict[TermGroup, float] = {}
-    for name, seconds in prediction.terms.items():
-        if name in groups and seconds > 0.0:
-            sums[groups[name]] = sums.get(groups[name], 0.0) + seconds
-    known = {group: seconds for group, seconds in sums.items() if group.value in spreads}
-    if not known:
-        return ""
-
-    def surprise(group: TermGroup) -> float:
-        return math.log1p(excess_s / known[group]) / float(spreads[group.value])
-
-    likely = min(known, key=surprise)
-    names = [name for name in prediction.terms if groups.get(name) is likely]
-    largest = max(names, key=lambda name: prediction.terms[name])
-    words = _health()["words"][likely.value]
+        found = diagnose(Request.of(prediction.request), measured_s=took_s, data_wait_s=wait_s).causes
+    except PrecisionTimeError:  # a request that only the caller's Python could give, or none
+        found = ()
+    named = found[:_NAMED]
+    if not named:
+        return "Nothing that was measured explains it, and the job is not known well enough to rank causes."
+    listed = ", ".join(f"{cause.what} ({cause.probability:.0%})" for cause in named)
+    other = 1.0 - math.fsum(cause.probability for cause in named)
     return (
-        f"Nothing that was measured explains it. Most likely {words['what']} ({largest}): "
-        f"{1.0 + excess_s / known[likely]:.1f} x the predicted {format_duration(known[likely])}. To fix: "
-        f"{words['remedy']}."
+        f"Nothing that was measured explains it. It could be: {listed}; something else ({other:.0%}). "
+        f"To fix, check first: {named[0].check}"
     )
 
 
