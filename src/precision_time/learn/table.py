@@ -47,7 +47,7 @@ class JobTable:
     """The same jobs with a half, a quarter ... of the micro batch where those are not among the n, m rows;
     None where nobody asks."""
     halves: Ints | None = None
-    """Of each job: its smaller ones, rows of `opened`, -1 where there are no more, shape (n, most of them)."""
+    """Of each job: its smaller ones, rows of `opened`, -1 for none, shape (n, most of them)."""
 
     def __len__(self) -> int:
         return len(self.analytical_s)
