@@ -464,6 +464,13 @@ class RequestFields(Fields):
     unpadded_sequences: Annotated[
         bool | None, Option(help="Attention skips padding tokens.", default="that of --stack")
     ] = None
+    chunked_loss: Annotated[
+        bool | None,
+        Option(
+            help="Head and loss in chunks of tokens, logits never whole (Liger, cut cross entropy).",
+            default="that of --stack",
+        ),
+    ] = None
     real_input: Annotated[
         bool | None,
         Option(
@@ -618,8 +625,7 @@ class RequestFields(Fields):
 
 LAYOUT: Mapping[str, Field] = declared_fields(Layout)
 """The fields of a layout."""
-_NOT_OF_LAYOUTS = frozenset({"dp_replicate", "uneven"})
-LAYOUT_OPTIONS = frozenset({name for name, field in LAYOUT.items() if field.option}) | _NOT_OF_LAYOUTS
+LAYOUT_OPTIONS = frozenset({n for n, field in LAYOUT.items() if field.option} | {"dp_replicate", "uneven"})
 """Fields of a request that say how it is spread over the devices."""
 SECTIONS: Mapping[str, str] = {
     "device": "Devices and network",
