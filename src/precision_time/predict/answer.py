@@ -15,23 +15,20 @@ import numpy as np
 from ..arrays import Floats
 from ..barrier import check_may_read
 from ..cost.job import Jobs
-from ..cost.utilization import most_utilization, utilization_of_sample
 from ..diagnostics import OWN_PREDICTOR, Diagnostic, Severity
-from ..errors import ConfigError, PrecisionTimeError
+from ..errors import PrecisionTimeError
 from ..io import once_per_file
 from ..learn.artifact import TrainedPredictor, chosen_predictor
-from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration, as_calibration
+from ..learn.calibration.calibration import Calibration, as_calibration
 from ..learn.priced import price_jobs
 from ..request.request import Request
 from .anchors import anchored
-from .columns import ALL, RunLength, columns_of, fed, of_groups
+from .columns import ALL, RunLength, calibrated_times, check_peak, columns_of, fed
 from .predictions import AnswerBasis, Predictions
 from .scenarios import widened
 
 _AT_ONCE = 2048
 """Requests that are answered together: their tables stay small."""
-_ROUNDING = 1e-12
-"""Share of a utilization above the most that is none."""
 
 
 def answer(
@@ -67,14 +64,10 @@ def answer(
     priced = price_jobs(jobs)
     if isinstance(coverage, float):
         coverage = np.full(len(jobs), coverage)
-    times = shipped = priced.times(predictor, coverage=coverage)
+    times, shipped = calibrated_times(priced, predictor, coverage, calibration)
     calibrated: dict[int, tuple[str, ...]] = {}
     scenarios = None
     if calibration is not None:
-        # The answer must not depend on the coverage asked.
-        is_usual = bool((coverage == WIDTH_COVERAGE).all())
-        usual = shipped if is_usual else priced.times(predictor, coverage=WIDTH_COVERAGE)
-        times = calibration.apply(shipped, usual)
         for row, group in enumerate(jobs.group):
             device = jobs.shared[group].cluster.device.name
             calibrated[row] = calibration.said(times.row(row), shipped.row(row), device)
@@ -83,7 +76,7 @@ def answer(
     measured = calibration is not None or bool(predictor.measurements.own)
     figures = columns_of(jobs, lengths, priced, times, coverage=coverage, want=want, measured=measured)
     if calibration is not None:
-        _check_peak(jobs, figures["step_time_s"])
+        check_peak(jobs, figures["step_time_s"])
     figures["coverage"] = coverage
     figures["distance"] = times.distance.max(axis=1)
     figures["own_share"] = np.ones(len(jobs)) if scenarios is None else scenarios.weights[:, 0]
@@ -105,27 +98,6 @@ def answer(
         places=np.arange(len(jobs)),
         order=tuple(range(len(jobs))),
     )
-
-
-def _check_peak(jobs: Jobs, step_s: Floats) -> None:
-    """Refuse measured points by which a step does more than the peak allows.
-
-    Steps of the predictor alone do not (`Predictor.times`).
-
-    Raises:
-        ConfigError: If one does.
-    """
-    batch = jobs.micro_batch_size * jobs.num_microbatches * of_groups(jobs, lambda job: job.layout.dp)
-    mfu = of_groups(jobs, utilization_of_sample) * batch / step_s
-    most = of_groups(jobs, lambda job: most_utilization(job.workload.graph, job.runs, job.cluster.device))
-    above = np.flatnonzero(mfu > most * (1.0 + _ROUNDING))
-    if len(above):
-        row = above[0]
-        raise ConfigError(
-            f"A step of {step_s[row]:.3g} s would be {mfu[row]:.0%} of the peak of "
-            f"{jobs.row(row).cluster.device.name}: the measured steps given here cannot be of this job. To "
-            "fix: check their times, devices and batches."
-        )
 
 
 def answered(

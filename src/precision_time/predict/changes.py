@@ -10,24 +10,27 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..cost.job import Job
+from ..arrays import Floats
+from ..cost.job import Job, Jobs
 from ..errors import PrecisionTimeError
 from ..hardware.catalog import device_assumption, known_devices
 from ..hardware.device import Cluster
 from ..hardware.device_table import catalog_name
 from ..io import packaged_toml
 from ..learn.artifact import TrainedPredictor, chosen_predictor
+from ..learn.calibration.calibration import Calibration
+from ..learn.priced import price_jobs
 from ..records import dataclass
 from ..request.request import Request
 from ..request.signature import as_request, takes_request_fields
-from .columns import columns_of_changes
+from .columns import CHANGED, RunLength, calibrated_times, check_peak, columns_of, fed
 from .remedies import asked, at_layout
 
 if TYPE_CHECKING:
@@ -114,8 +117,7 @@ def what_matters(
         base = asked_for.resolve(workload=base.workload)
     rows = packaged_toml(__package__, "data/alternatives.toml")["alternative"]
     tried = [(row, value, job) for row in rows for value, job in _jobs(row, asked_for, base, prediction)]
-    trained = predictor or chosen_predictor(asked_for.predictor)
-    columns = columns_of_changes([base, *(job for *_, job in tried)], asked_for, trained)
+    columns = changed([base, *(job for *_, job in tried)], asked_for, predictor)
     each_s = (1.0 / columns["throughput"]).tolist()
     base_bytes, *needed = columns["memory_bytes_per_device"].tolist()
     found: dict[str, Alternative] = {}
@@ -139,6 +141,28 @@ def what_matters(
             fits=fits or not prediction.fits,
         )
     return tuple(sorted(found.values(), key=lambda item: -abs(np.log1p(item.time_change))))
+
+
+def changed(
+    jobs: Sequence[Job],
+    request: Request,
+    predictor: TrainedPredictor | None = None,
+    calibration: Calibration | None = None,
+    lengths: Sequence[RunLength] = (),
+) -> Mapping[str, Floats]:
+    """The columns of a job and its changes, which are as long runs as the request but where `lengths` says.
+
+    Each is as certain as the predictor is of that job: what a request leaves open is not weighed again.
+    """
+    trained, coverage = predictor or chosen_predictor(request.predictor), np.full(len(jobs), request.coverage)
+    lengths = lengths or [RunLength.of(request)] * len(jobs)
+    as_fed = fed(Jobs.of(jobs), lengths)
+    priced = price_jobs(as_fed)
+    times, _ = calibrated_times(priced, trained, coverage, calibration)
+    columns = columns_of(as_fed, lengths, priced, times, coverage=coverage, want=CHANGED)
+    if calibration is not None:
+        check_peak(as_fed, columns["step_time_s"])
+    return columns
 
 
 def _jobs(
@@ -275,7 +299,7 @@ def sensitivity(model: Any, **options: Any) -> tuple[Sensitivity, ...]:
     base = request.resolve(workload=base.workload)
     tried = [*_of_request(request, base), *_of_hardware(base)]
     jobs = [base, *(job for *_, pair in tried for job in pair if job is not None)]
-    columns = columns_of_changes(jobs, request, chosen_predictor(request.predictor))
+    columns = changed(jobs, request)
     step_s, samples = columns["step_time_s"], columns["global_batch_size"]
     steps = step_s / step_s[0]
     ratios = iter(zip(steps.tolist(), (steps * samples[0] / samples).tolist(), strict=True))

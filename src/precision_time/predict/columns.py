@@ -13,11 +13,13 @@ import numpy as np
 from ..arrays import Floats, Number
 from ..cost.job import Job, Jobs
 from ..cost.terms import DATA_STALL, EXPOSED_TERMS
-from ..cost.utilization import utilization_of_sample
+from ..cost.utilization import most_utilization, utilization_of_sample
+from ..errors import ConfigError
 from ..io import packaged_toml
 from ..learn.artifact import TrainedPredictor
+from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration
 from ..learn.predictor import Times
-from ..learn.priced import PricedJobs, price_jobs
+from ..learn.priced import PricedJobs
 from ..records import dataclass
 from ..request.batch import tokens_per_sample
 from ..request.request import Request
@@ -26,8 +28,8 @@ from .method import seconds_beside, written_spread
 TIME, TERMS, MEMORY, RUN = "time", "terms", "memory", "run"
 ALL = frozenset({TIME, TERMS, MEMORY, RUN})
 """Groups of columns; time is always there."""
-_COVERAGE = 0.9
-"""Of intervals that are not shown."""
+CHANGED = frozenset({TIME, MEMORY})
+"""Of jobs that are compared with the same job unchanged."""
 _ROUNDING = 1e-12
 """Share of a step below which a term is none, and of a utilization above 1 that is none."""
 _SECONDS_PER_HOUR = 3600.0
@@ -70,6 +72,19 @@ def fed(jobs: Jobs, lengths: Sequence[RunLength]) -> Jobs:
         for job, length in zip(jobs.shared, lengths, strict=True)
     )
     return replace(jobs, shared=tuple(shared))
+
+
+def calibrated_times(
+    priced: PricedJobs, predictor: TrainedPredictor, coverage: Floats, calibration: Calibration | None
+) -> tuple[Times, Times]:
+    """Step times after measured points, and before."""
+    shipped = priced.times(predictor, coverage=coverage)
+    if calibration is None:
+        return shipped, shipped
+    # The answer must not depend on the coverage asked.
+    is_usual = bool((coverage == WIDTH_COVERAGE).all())
+    usual = shipped if is_usual else priced.times(predictor, coverage=WIDTH_COVERAGE)
+    return calibration.apply(shipped, usual), shipped
 
 
 def columns_of(
@@ -119,17 +134,6 @@ def columns_of(
         total_s = columns["total_time_s"]
         columns |= {"total_low_s": total_s * below, "total_high_s": total_s * above}
     return columns
-
-
-def columns_of_changes(
-    jobs: Sequence[Job], request: Request, predictor: TrainedPredictor
-) -> Mapping[str, Floats]:
-    """Step and memory of jobs that are compared, which are as long runs as a request."""
-    lengths = [RunLength.of(request)] * len(jobs)
-    fed_jobs = fed(Jobs.of(jobs), lengths)
-    priced, coverage = price_jobs(fed_jobs), np.full(len(jobs), _COVERAGE)
-    times = priced.times(predictor, coverage=coverage)
-    return columns_of(fed_jobs, lengths, priced, times, coverage=coverage, want=frozenset({TIME, MEMORY}))
 
 
 def of_groups(jobs: Jobs, value: Callable[[Job], float]) -> Floats:
@@ -263,3 +267,24 @@ def _farther(columns: Mapping[str, Floats], coverage: Floats, spread: Number) ->
     below = np.hypot(np.log(step_s / columns["interval_low_s"]), beyond)
     above = np.hypot(np.log(columns["interval_high_s"] / step_s), beyond)
     return np.exp(-below), np.exp(above)
+
+
+def check_peak(jobs: Jobs, step_s: Floats) -> None:
+    """Refuse measured points by which a step does more than the peak allows.
+
+    Steps of the predictor alone do not (`Predictor.times`).
+
+    Raises:
+        ConfigError: If one does.
+    """
+    batch = jobs.micro_batch_size * jobs.num_microbatches * of_groups(jobs, lambda job: job.layout.dp)
+    mfu = of_groups(jobs, utilization_of_sample) * batch / step_s
+    most = of_groups(jobs, lambda job: most_utilization(job.workload.graph, job.runs, job.cluster.device))
+    above = np.flatnonzero(mfu > most * (1.0 + _ROUNDING))
+    if len(above):
+        row = above[0]
+        raise ConfigError(
+            f"A step of {step_s[row]:.3g} s would be {mfu[row]:.0%} of the peak of "
+            f"{jobs.row(row).cluster.device.name}: the measured steps given here cannot be of this job. To "
+            "fix: check their times, devices and batches."
+        )

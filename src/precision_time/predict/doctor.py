@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Bools, Floats
-from ..cost.job import Job, Jobs
+from ..cost.job import Job
 from ..errors import ConfigError
 from ..io import packaged_toml
 from ..learn.artifact import TrainedPredictor, chosen_predictor
@@ -29,9 +29,9 @@ from ..render.table import Table
 from ..request.request import Request
 from ..request.signature import as_request, takes_request_fields
 from ..units import format_duration
-from .answer import answer, calibration_of
-from .changes import holds_for, with_hardware
-from .columns import MEMORY, TIME, RunLength
+from .answer import calibration_of
+from .changes import changed, holds_for, with_hardware
+from .columns import RunLength
 from .remedies import asked, at_layout, memory_of_job
 from .remedies import holds as fits
 
@@ -209,19 +209,7 @@ def diagnose(
     calibration = calibration_of(request, trained)
     base = request.resolve()
     layout = base.layout
-
-    def figures(jobs: Sequence[Job], lengths: Sequence[RunLength]) -> Mapping[str, Floats]:
-        # Each is as certain as the predictor is of that job: what the request leaves open is not weighed.
-        return answer(
-            Jobs.of(jobs),
-            trained,
-            lengths=lengths,
-            coverage=request.coverage,
-            calibration=calibration,
-            want=frozenset({TIME, MEMORY}),
-        ).figures
-
-    own = figures([base], [RunLength.of(request)])
+    own = changed([base], request, trained, calibration)
     told = Diagnosis(
         job=f"{base.workload.name} on {base.cluster.num_devices} x {base.cluster.device.name}, "
         f"{base.precision.name}, {layout.micro_batch_size / base.workload.rows_per_sample:g} samples per "
@@ -247,7 +235,8 @@ def diagnose(
         for row in table["cause"]
         for each in _sizes(row, at, base, samples_per_s, request.given().keys())
     ]
-    columns = figures([each.job for each in priced], [each.length for each in priced])
+    lengths = [each.length for each in priced]
+    columns = changed([each.job for each in priced], request, trained, calibration, lengths)
     times = np.array([each.times for each in priced])
     step_s, low_s, high_s = (
         columns[name] * times for name in ("step_time_s", "interval_low_s", "interval_high_s")
