@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from precision_time.cli.init import schema_of, template
+from precision_time.cli.schemas import answer_schema
 from precision_time.hardware.catalog import get_cluster
 from precision_time.predict.api import predict_time
 from precision_time.request.files import read_requests
@@ -81,3 +82,33 @@ def test_a_name_that_says_no_kind_is_refused_with_the_way_out(cli, tmp_path: Pat
     assert answer.code == 2
     assert "--kind cluster" in answer.err
     assert not (tmp_path / name).exists()
+
+
+_FITS = "predict resnet50 -d A100 -g 8 --epochs 90"
+_NOT = "predict llama3-8b -d T4 --tokens 1B"
+
+
+@pytest.mark.parametrize("words", [_FITS, _NOT, f"{_FITS} -p tf32,bf16-mixed"])
+def test_an_answer_is_as_its_schema_says_and_has_what_does_not_fit_apart(cli, words: str) -> None:
+    brief = json.loads(cli(*words.split(), "--json=brief").out)
+    whole = json.loads(cli(*words.split(), "--json").out)
+    jsonschema.validate(brief, answer_schema("brief"))
+    jsonschema.validate(whole, answer_schema("prediction"))
+    for short, each in zip(brief["predictions"], whole["predictions"], strict=True):
+        assert each["fits"] == (words != _NOT)
+        assert each.get("if_it_fitted") == short.get("if_it_fitted")
+        assert ("if_it_fitted" in each) == (not each["fits"])
+    if words == _NOT:
+        (each,) = whole["predictions"]
+        assert each["if_it_fitted"]["step_time_s"] == pytest.approx(each["step_time_s"], rel=1e-5)
+        each["if_it_fitted"].pop("step_time_s")
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(whole, answer_schema("prediction"))
+
+
+@pytest.mark.parametrize("words", [_FITS, _NOT])
+def test_a_run_is_as_its_schema_says_and_has_what_does_not_fit_apart(cli, words: str) -> None:
+    run = json.loads(cli(*words.split(), "--whole-run", "--json").out)
+    jsonschema.validate(run, answer_schema("run"))
+    assert ("if_it_fitted" in run) == (words == _NOT)
+    assert run.get("if_it_fitted", {}).get("run_s", run["total_s"]) == pytest.approx(run["total_s"], rel=1e-5)

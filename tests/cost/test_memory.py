@@ -15,6 +15,7 @@ from precision_time.cost.job import Job, Jobs
 from precision_time.cost.memory import (
     memory_by_stage,
     memory_of,
+    memory_of_stages,
     micro_batches_in_flight,
     needed_bytes,
     total_bytes,
@@ -216,6 +217,57 @@ def test_a_compiler_that_fuses_the_loss_keeps_less():
         terms(Layout(), policy=policy, stack=one, model="llama3.1-8b", sizes=None) for one in stacks
     )
     assert late["logits"] < early["logits"] / 2
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+def test_a_loss_in_chunks_holds_no_more_than_three_inputs_of_the_head(batch):
+    # Liger-Kernel, ops/fused_linear_cross_entropy.py: a chunk of logits is at most twice as large as the
+    # head's input, whose gradient stands beside it; the vocabulary no longer matters.
+    sizes = {"hidden": 1024, "layers": 4, "heads": 16}
+    layout, policy = Layout(micro_batch_size=batch, recompute=Recompute.FULL), get_policy("bf16")
+    whole, chunked = (
+        {
+            vocab: group(layout, policy, replace(PLAIN, chunked_loss=chunks), sizes={**sizes, "vocab": vocab})
+            for vocab in (32_000, 256_000)
+        }
+        for chunks in (False, True)
+    )
+    peaks = {vocab: float(np.max(memory_of_stages(jobs)[0].logits)) for vocab, jobs in chunked.items()}
+    tokens = batch * 2048
+    assert peaks[32_000] == peaks[256_000] == pytest.approx(3 * tokens * 1024 * 2, rel=1e-6)
+    before = {vocab: float(np.max(memory_of_stages(jobs)[0].logits)) for vocab, jobs in whole.items()}
+    assert before[256_000] == pytest.approx(8 * before[32_000], rel=1e-6)
+    assert before[32_000] > 20 * peaks[32_000]
+
+
+def test_a_loss_in_chunks_never_needs_more():
+    for model, sizes in (("resnet50", {}), ("bert-base", {}), ("gpt-x", GPT)):
+        needed = [
+            float(np.max(total_bytes(memory_of(group(
+                Layout(micro_batch_size=2), FP32, replace(PLAIN, chunked_loss=chunks), model, sizes, 512
+            )))))
+            for chunks in (False, True)
+        ]  # fmt: skip
+        assert needed[1] <= needed[0]
+
+
+def test_unsloth_keeps_two_inputs_of_layers_on_the_device():
+    sizes = {"hidden": 4096, "layers": 32, "heads": 32, "vocab": 32_000}
+    layout, policy = Layout(recompute=Recompute.FULL), get_policy("bf16")
+    stack = get_stack_profile("unsloth").stack()
+    kept = {
+        layers: terms(layout, policy, stack, sizes={**sizes, "layers": layers})["activations"]
+        for layers in (16, 32)
+    }
+    assert kept[16] == kept[32]
+    plain = terms(layout, policy, replace(stack, framework_year=2024.0), sizes=sizes)["activations"]
+    assert plain - kept[32] == pytest.approx(30 * 2048 * 4096 * 2, rel=1e-6)
+    none = Layout(recompute=Recompute.NONE)
+    both = [
+        terms(none, policy, replace(stack, framework_year=year), sizes=sizes)["activations"]
+        for year in (2024.0, 2026.0)
+    ]
+    assert both[0] == both[1]
 
 
 def test_offloading_moves_states_to_the_host():

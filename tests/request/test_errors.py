@@ -34,7 +34,9 @@ BROKEN: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(
         ("dp_shard", "dp_replicate", "prefetch", "expert_nodes"), (-1, "a whole number of at least 0")
     ),
-    **dict.fromkeys(("channels_last", "fused_optimizer", "unpadded_sequences", "real_input"), SWITCH),
+    **dict.fromkeys(
+        ("channels_last", "fused_optimizer", "unpadded_sequences", "chunked_loss", "real_input"), SWITCH
+    ),
     **dict.fromkeys(("reshard_after_forward", "sequence_parallel", "uneven", "stragglers", "trust"), SWITCH),
     "expert_overlap": SWITCH,
     "loader": ("hdf5", "one of synthetic, pil, tf.data, dali or ffcv"),

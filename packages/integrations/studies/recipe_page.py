@@ -164,8 +164,8 @@ def page(
             *groups,
             "",
             f"Targets: {TIME_TARGET:.0%} of a step's time, {MEMORY_TARGET:.0%} of memory. The time is within it where"
-            " the lengths are known; memory is not: it is computed for rows of the stated length, the longest that may"
-            " come, and the kernels of Unsloth and Liger, which keep no logits, are not modeled.",
+            " the lengths are known. Memory is computed for rows of the stated length, the longest that may come. Heads and"
+            " losses in chunks (Unsloth, Liger) and layers' inputs in the memory of the host (Unsloth) are in it.",
             "",
             "| recipe | devices | measured [s] | predicted [s] | error | memory | lengths known |",
             "|---|---|---:|---:|---:|---:|---|",

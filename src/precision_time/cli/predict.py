@@ -183,7 +183,7 @@ def predict(
     if emit is not None:
         _write_launch_config(found, emit, json_output=json_output)
     elif json_output:
-        write_json((_headlines(found) if brief else found.to_dict()) | _reported(model, fields))
+        write_json((_headlines(found) if brief else _whole(found)) | _reported(model, fields))
     elif brief:
         _write_lines(rows)
     elif found.is_page and sort is None and baseline is None:
@@ -226,6 +226,15 @@ def _headlines(found: Predictions) -> dict[str, Any]:
         "predictions": [Headline.of(each).to_dict() for each in found.predictions],
         "skipped": found.to_dict()["skipped"],
     }
+
+
+def _whole(found: Predictions) -> dict[str, Any]:
+    """All of each answer as JSON, figures of a job that does not fit also apart."""
+    from ..predict.headline import Headline
+
+    said = found.to_dict()
+    both = zip(said["predictions"], found.predictions, strict=True)
+    return {**said, "predictions": [{**each, **Headline.of(answer).apart()} for each, answer in both]}
 
 
 def _holds_a_run(model: str | None) -> bool:

@@ -63,8 +63,10 @@ def predict_whole_run(
         found = answer(request, options, in_file.get(PHASES))
     if brief:
         write_json(found.headline.to_dict())
+    elif json_output:
+        write_json({**found.to_dict(), **found.headline.apart()})
     else:
-        write_result(found, json_output=json_output)
+        write_result(found, json_output=False)
     if plot is not None:
         write_picture(found, plot)
         message(f"Wrote {plot}")

@@ -33,6 +33,7 @@ def answer_schema(kind: str) -> dict[str, Any]:
         from ..planning.run.prediction import RunPrediction
 
         body = _of(RunPrediction, parts)
+        _put_apart(parts, RunPrediction)
     elif kind == "plan":
         from ..planning.decision.result import Plan
 
@@ -41,6 +42,7 @@ def answer_schema(kind: str) -> dict[str, Any]:
         from ..predict.prediction import Prediction, Skipped
 
         body = _object(predictions=_list(_of(Prediction, parts)), skipped=_list(_of(Skipped, parts)))
+        _put_apart(parts, Prediction)
     elif kind == "brief":
         body = _object(schema={"type": "string"}, predictions=_list(_brief(parts)), skipped=_list({}))
     else:
@@ -49,12 +51,24 @@ def answer_schema(kind: str) -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **body, "$defs": parts}
 
 
-def _brief(parts: dict[str, Any]) -> dict[str, Any]:
-    """Of one answer in the short form, whose figures stand under `if_it_fitted` where it does not."""
-    from ..predict.headline import CERTAIN, FIGURES, Headline
+def _figures(parts: dict[str, Any]) -> dict[str, Any]:
+    """What a job that does not fit in memory would only have if it did."""
+    from ..predict.headline import FIGURES, Headline
 
     hints = get_type_hints(Headline)
-    figures = _object(**{name: _of(hints[name], parts) for name in FIGURES})
+    return _object(**{name: _of(hints[name], parts) for name in FIGURES})
+
+
+def _put_apart(parts: dict[str, Any], kind: type) -> None:
+    """An answer in full has these figures apart too, where it does not fit."""
+    parts[kind.__name__]["properties"]["if_it_fitted"] = _figures(parts)
+
+
+def _brief(parts: dict[str, Any]) -> dict[str, Any]:
+    """Of one answer in the short form, whose figures stand under `if_it_fitted` where it does not."""
+    from ..predict.headline import CERTAIN, Headline
+
+    hints, figures = get_type_hints(Headline), _figures(parts)
     certain = {name: _of(hints[name] | None, parts) for name in CERTAIN}
     fits = _object(**certain, **figures["properties"])
     return {"oneOf": [fits, _object(**certain, if_it_fitted=figures)]}

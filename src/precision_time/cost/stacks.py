@@ -45,6 +45,9 @@ class Stack:
     """Kernel of fused attention (an entry of cost/data/kernels.toml) where it is known; else by the year."""
     unpadded_sequences: bool = False
     """Variable-length kernels skip padding tokens (MLPerf BERT)."""
+    chunked_loss: bool = False
+    """Head and loss are computed together in chunks of tokens: logits are never whole in memory (Liger,
+    cut cross entropy)."""
     device_containers: bool = False
     """Every device is in a container of its own: collectives keep one TCP stream to a neighbor."""
     overlap_grad_reduce: bool = True
@@ -97,6 +100,8 @@ class StackProfile:
     """It brings FlashAttention itself: where that does not run, attention is unfused. PyTorch has another."""
     unpadded_from: float | None = None
     """Year from which encoders of this stack skip padding tokens; None if never."""
+    chunked_loss_from: float | None = None
+    """Year from which head and loss of this stack go together in chunks of tokens; None if never."""
     real_input: bool = False
     device_containers: bool = False
     """Runs every device in a container of its own."""
@@ -137,6 +142,7 @@ class StackProfile:
         channels_last: bool | None = None,
         fused_optimizer: bool | None = None,
         unpadded_sequences: bool | None = None,
+        chunked_loss: bool | None = None,
         real_input: bool | None = None,
         loader: str | None = None,
         loader_cores: float = 0.0,
@@ -152,6 +158,7 @@ class StackProfile:
             channels_last: Memory format of images.
             fused_optimizer: One kernel for the update.
             unpadded_sequences: Attention skips padding.
+            chunked_loss: Head and loss go together in chunks of tokens.
             real_input: A real input pipeline fed it.
             loader: What decoded its samples; None: the usual one.
             loader_cores: Cores of a host that decode; 0: those of the node type.
@@ -179,6 +186,7 @@ class StackProfile:
             unpadded_sequences=(
                 _since(self.unpadded_from, year) if unpadded_sequences is None else unpadded_sequences
             ),
+            chunked_loss=_since(self.chunked_loss_from, year) if chunked_loss is None else chunked_loss,
             device_containers=self.device_containers,
             overlap_grad_reduce=_since(self.overlap_grad_reduce_from, year),
             overlap_param_gather=_since(self.overlap_param_gather_from, year),

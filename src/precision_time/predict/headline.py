@@ -190,12 +190,18 @@ class Headline:
 
         Figures of a job that does not fit in memory are of no run: they stand under `if_it_fitted`.
         """
-        figures = {name: _plain(getattr(self, name)) for name in FIGURES}
         return {
             "schema": f"brief/{VERSION}",
-            **(figures if self.fits else {"if_it_fitted": figures}),
+            **(self._figures() if self.fits else self.apart()),
             **{name: _plain(getattr(self, name)) for name in CERTAIN},
         }
+
+    def apart(self) -> dict[str, Any]:
+        """`if_it_fitted` with the figures of a job that does not fit, as JSON; nothing of one that does."""
+        return {} if self.fits else {"if_it_fitted": self._figures()}
+
+    def _figures(self) -> dict[str, Any]:
+        return {name: _plain(getattr(self, name)) for name in FIGURES}
 
 
 def _said_price(offer: Offer, gpus: int) -> str:

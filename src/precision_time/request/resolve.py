@@ -404,6 +404,7 @@ def stack_of(
         channels_last=request.channels_last,
         fused_optimizer=request.fused_optimizer,
         unpadded_sequences=request.unpadded_sequences,
+        chunked_loss=request.chunked_loss,
         real_input=_real_input(request),
         loader=request.loader,
         loader_cores=float(request.cpus or _inventory_cores(request.cluster)),

@@ -464,6 +464,13 @@ class RequestFields(Fields):
     unpadded_sequences: Annotated[
         bool | None, Option(help="Attention skips padding tokens.", default="that of --stack")
     ] = None
+    chunked_loss: Annotated[
+        bool | None,
+        Option(
+            help="Head and loss in chunks of tokens, logits never whole (Liger, cut cross entropy).",
+            default="that of --stack",
+        ),
+    ] = None
     real_input: Annotated[
         bool | None,
         Option(

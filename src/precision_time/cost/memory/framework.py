@@ -36,6 +36,7 @@ class FrameworkMemory:
     placeholder_gradients_from: float
     fp8_weight_copies: bool
     fp8_saves_fp8: bool
+    offloads_checkpoints_from: float
 
     def logit_bytes(self, compiled: bool, year: float, split: Number) -> Number:
         """Bytes per entry of the logits at the peak of the loss, for 16-bit logits, split or not."""

@@ -40,6 +40,11 @@ _NARROW_BYTES = 2.0
 """Bytes of the 16-bit logits that the frameworks count with."""
 _FP32_BYTES = 4.0
 _TINY = 1e-300
+_HELD_INPUTS = 2.0
+"""Inputs of layers on the device where the others are in the memory of the host."""
+_CHUNK = 2.0
+"""Logits of a chunk at most, over the elements of the head's input: a chunk has the next power of two of as
+many tokens as make it as large as that input (Liger-Kernel, ops/fused_linear_cross_entropy.py)."""
 _ORIENTATIONS = 2.0
 """An fp8 weight is kept as it is and transposed (Transformer Engine)."""
 
@@ -353,6 +358,10 @@ def _bytes_per_sample(
     per_logit = framework.logit_bytes(stack.compiler in _COMPILERS, stack.framework_year, is_split)
     per_logit += max(policy.activation.num_bytes - _NARROW_BYTES, 0.0)
     elems = parts.logits / (layout.tp * layout.cp) * stages.last
+    held = stages.layers
+    if 0.0 < framework.offloads_checkpoints_from <= stack.framework_year:
+        whole = layout.full * flag_of(layout.recomputed_share >= 1.0)
+        held = where(whole, least(held, _HELD_INPUTS), held)
     # The gathered input of a column-parallel product, and its gradient before it is scattered.
     gathers = layout.sequence_parallel * is_split
     working = parts.working / (layout.tp * layout.cp) + 2.0 * parts.boundary / layout.cp * gathers
@@ -360,11 +369,17 @@ def _bytes_per_sample(
     outputs: Number = 0.0
     if framework.keeps_stage_outputs:
         outputs = parts.boundary / of_whole * real / layout.cp * (1.0 - stages.last)
+    logits, gradient = elems * per_logit, elems * policy.activation.num_bytes
+    if stack.chunked_loss:
+        # Loss and gradients come out of the forward pass: a chunk, and the gradient of the head's input.
+        inputs = parts.boundary / layout.cp * stages.last
+        logits = least(logits, (_CHUNK + 1.0) * inputs)
+        gradient = least(gradient, inputs)
     return _BytesPerSample(
-        saved=here(kept) * stages.layers + here(parts.before.saved) * stages.first + outputs,
+        saved=here(kept) * held + here(parts.before.saved) * stages.first + outputs,
         ends=here(parts.after.saved) * stages.last,
-        logits=elems * per_logit + gathered,
-        logit_gradient=elems * policy.activation.num_bytes + gathered,
+        logits=logits + gathered,
+        logit_gradient=gradient + gathered,
         layer=here(again) + working,
     )
 

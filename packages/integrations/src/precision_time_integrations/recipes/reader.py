@@ -53,7 +53,9 @@ _TEXT = frozenset(
     }
 )
 """Fields that hold words; the others hold numbers or switches."""
-_SWITCHES = frozenset({"packing", "sequence_parallel", "channels_last", "fused_optimizer", "real_input"})
+_SWITCHES = frozenset(
+    {"packing", "sequence_parallel", "channels_last", "fused_optimizer", "real_input", "chunked_loss"}
+)
 _TARGETS = re.compile(r"[\w.-]+(,[\w.-]+)*")
 _MOST_SHOWN = 60
 
