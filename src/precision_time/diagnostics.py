@@ -8,20 +8,15 @@ from enum import StrEnum
 
 from .records import dataclass
 
-LAYOUT_CHOSEN = "default-layout"
-"""Code of the remark that a layout was chosen, and which."""
-SHARDED = "default-sharding"
-"""Code of the remark that a ZeRO stage was assumed, and which."""
-SAMPLES = "samples"
-"""Code of the remark that says what a sample is: up to its first semicolon on the first line of a page."""
-LEFT_OPEN = "left-open"
-"""Code of the remark on what a request leaves open."""
-UNMEASURED_DEVICE = "unmeasured-device"
-"""Code of the remark that no measured run is on such a device."""
-TF32_BY_DEFAULT = "tf32"
-"""Code of the remark that convolutions stated in fp32 run in TF32 unless PyTorch is told otherwise."""
-OWN_PREDICTOR = "predictor"
-"""Code of the remark that a predictor of the user's own answered."""
+SAMPLES, LEFT_OPEN, UNMEASURED_DEVICE = "samples", "left-open", "unmeasured-device"
+OWN_PREDICTOR, TF32_BY_DEFAULT = "predictor", "tf32"
+"""Codes of remarks that a page places itself; its first line has `samples` up to the first semicolon."""
+_NOT_GIVEN = ("device", "precision", "stack", "dataset", "recompute", "layout")
+_CODES = {name: f"default-{name}" for name in _NOT_GIVEN} | {"zero_stage": "default-sharding"}
+_CODES |= {"batch_size": "default-batch", "num_microbatches": "default-accumulation", "seq_len": SAMPLES}
+_CODES |= {"epochs": "default-length", "mean_seq_len": "lengths", "rank_order": "placement"}
+FIELDS = {c: n for n, c in _CODES.items()} | {"default-weights": "precision", "stack-name": "stack"}
+"""The field that an assumption is about, or `layout` for all of it, where its code says something else."""
 
 
 class Severity(StrEnum):
@@ -47,9 +42,9 @@ class Diagnostics:
 
     items: list[Diagnostic] = field(default_factory=list)
 
-    def assume(self, code: str, *texts: str) -> None:
-        """Add what was filled in."""
-        self.items.extend(Diagnostic(code, Severity.ASSUMPTION, text) for text in texts)
+    def assume(self, name: str, *texts: str) -> None:
+        """Add with what a field was filled in, and why; of what is no field by a code."""
+        self.items.extend(Diagnostic(_CODES.get(name, name), Severity.ASSUMPTION, text) for text in texts)
 
     def warn(self, code: str, *texts: str) -> None:
         """Add what a user should act on."""

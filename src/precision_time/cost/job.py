@@ -5,19 +5,22 @@ n jobs are a table, `Jobs`: those that differ only in how their batch is cut up 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace
 from enum import StrEnum
 from itertools import accumulate
 from operator import attrgetter
+from typing import Literal
 
 import numpy as np
 
 from ..arrays import Floats, Indices
-from ..diagnostics import Diagnostic
+from ..diagnostics import FIELDS, Diagnostic, Severity
 from ..errors import LayoutError
 from ..hardware.device import Cluster
 from ..parallel.layout import Layout
+from ..parallel.space import VARIED
 from ..precision.policy import PrecisionPolicy
 from ..precision.support import on_device
 from ..records import dataclass
@@ -38,6 +41,16 @@ class TimingScope(StrEnum):
     UNKNOWN = "unknown"
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the value of a field comes from."""
+
+    kind: Literal["given", "assumed", "derived"]
+    """Derived: follows from the others, or is what the field declares."""
+    text: str = ""
+    """What was assumed, and why; of a value that is given how it was read."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
     """One training configuration whose step time is wanted or was measured."""
@@ -53,6 +66,8 @@ class Job:
     """Allow for the slowest of many devices; off for what perfect machines would do."""
     diagnostics: tuple[Diagnostic, ...] = ()
     """What was filled in because the request does not say it, and what to know of the job."""
+    given: frozenset[str] = field(default=frozenset(), compare=False)
+    """The fields of the request that were given."""
 
     def __post_init__(self) -> None:
         if self.layout.world_size != self.training_devices:
@@ -63,6 +78,28 @@ class Job:
                 f"{' that train' * (self.training_devices < self.cluster.num_devices)}. "
                 "To fix: make the product equal the number of devices."
             )
+
+    @property
+    def origin(self) -> Mapping[str, Origin]:
+        """Where each field comes from, by name; and what was assumed of `layout`, `cluster`, `inventory` ...
+
+        A layout that was chosen is the origin of every searched field that was not given.
+        """
+        found = defaultdict(lambda: Origin("derived"), {name: Origin("given") for name in self.given})
+        for item in self.diagnostics:
+            if item.severity is Severity.ASSUMPTION:
+                names = [FIELDS.get(item.code, item.code)]
+                if names == ["layout"]:
+                    names += [name for name in (*VARIED, "batch_size") if name not in found]
+                for name in names:
+                    known = found.get(name, Origin("assumed"))
+                    found[name] = Origin(known.kind, f"{known.text} {item.text}".strip())
+        return found
+
+    @property
+    def layout_chosen(self) -> bool:
+        """Whether the layout was searched, as the request leaves it open."""
+        return "layout" in self.origin
 
     @property
     def training_devices(self) -> int:

@@ -19,7 +19,6 @@ import numpy as np
 
 from ..arrays import Floats
 from ..cost.job import Job, Jobs
-from ..diagnostics import LAYOUT_CHOSEN
 from ..errors import PrecisionTimeError
 from ..hardware.catalog import device_assumption, known_devices
 from ..hardware.device import Cluster
@@ -109,7 +108,7 @@ def what_matters(
         base = asked_for.resolve(named_only=request is None)
     except PrecisionTimeError:
         return ()
-    if _layout_chosen(base):
+    if base.layout_chosen:
         # The chosen layout is kept: every alternative would search for one of its own.
         asked_for = at_layout(asked_for, base)
     elif _batch_assumed(prediction):
@@ -162,10 +161,6 @@ def changed(
         calibration=calibration,
         want=CHANGED,
     ).columns
-
-
-def _layout_chosen(job: Job) -> bool:
-    return any(item.code == LAYOUT_CHOSEN for item in job.diagnostics)
 
 
 def _jobs(
@@ -296,7 +291,7 @@ def sensitivity(model: Any, **options: Any) -> tuple[Sensitivity, ...]:
     """
     request = as_request(model, options)
     base = request.resolve()
-    if _layout_chosen(base):
+    if base.layout_chosen:
         request = at_layout(request, base)
     request = request.with_(batch_size=base.layout.micro_batch_size / base.workload.rows_per_sample)
     base = request.resolve(workload=base.workload)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..cost.terms import TERMS
 from ..diagnostics import (
-    LAYOUT_CHOSEN,
     LEFT_OPEN,
     OWN_PREDICTOR,
     SAMPLES,
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 _COLORS = {plain_name(term.name): term.color for term in TERMS}
 _SHOWN_ALONE, _SHOWN_EACH, _MOST_RUNS = 5, 2, 5
-_ALWAYS_TOLD = (LAYOUT_CHOSEN, "method", SAMPLES, "lengths")
+_ALWAYS_TOLD = ("default-layout", "method", SAMPLES, "lengths")
 """Codes of assumptions that say what an answer is the sum of."""
 _MOST_ASSUMPTIONS = 3
 _SMALL_SHARE = 0.005

@@ -10,7 +10,6 @@ import numpy as np
 
 from ..cost.job import Job, Jobs
 from ..cost.memory import memory_of
-from ..diagnostics import LAYOUT_CHOSEN
 from ..errors import PrecisionTimeError
 from ..hardware.catalog import known_devices
 from ..learn.artifact import TrainedPredictor
@@ -339,7 +338,7 @@ def _best_layout(request: Request, job: Job) -> Iterator[Change]:
         chosen = Request.of({**given, "global_batch_size": whole}).resolve()
     except PrecisionTimeError:
         return
-    if all(item.code != LAYOUT_CHOSEN for item in chosen.diagnostics):
+    if not chosen.layout_chosen:
         return
     said = needed_fields(chosen.layout, chosen.workload)
     usual = {name: Request.model_fields[name].default for name in request.given() if name in LAYOUT_OPTIONS}

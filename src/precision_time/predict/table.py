@@ -8,7 +8,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..diagnostics import LAYOUT_CHOSEN, SHARDED
 from ..errors import ConfigError
 from ..precision.catalog import shown_precision
 from ..records import dataclass
@@ -299,7 +298,7 @@ def table_of(rows: Sequence[Row], *, varied: Sequence[str]) -> Table:
 
 def _assumed_layout(answer: Prediction) -> str:
     """What of the layout was assumed for this row, as it is typed; rows that differ in it say so."""
-    said = (item.text for item in answer.diagnostics if item.code in (LAYOUT_CHOSEN, SHARDED))
+    said = (item.text for item in answer.diagnostics if item.code in ("default-layout", "default-sharding"))
     return ", ".join(found[1] for text in said if (found := _ASSUMED.search(text))) or "-"
 
 

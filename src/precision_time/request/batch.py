@@ -12,7 +12,7 @@ from ..cost.job import Job, Jobs
 from ..cost.memory import memory_of, total_bytes
 from ..cost.search import usual_batch, usual_layout
 from ..cost.stacks import Stack, get_stack_profile, policy_under, usual_variant
-from ..diagnostics import LAYOUT_CHOSEN, SHARDED, Diagnostics
+from ..diagnostics import Diagnostics
 from ..errors import ConfigError, LayoutError
 from ..parallel.degrees import nearest_multiple
 from ..parallel.layout import Layout, Offload, Recompute
@@ -77,7 +77,7 @@ def _recomputed_as_usual(job: Job, request: RequestFields, found: Diagnostics) -
     if mode is None or job.layout.recompute == mode:
         return job
     found.assume(
-        "default-recompute",
+        "recompute",
         f"Recomputation not given: recompute={mode} assumed, as most {question.method} runs on "
         f"{job.stack.profile} have it.",
     )
@@ -98,7 +98,7 @@ def _plain_job(job: Job, request: RequestFields, global_batch: float | None, fou
         if _fits(trial):
             break
     fits = ", the largest that fits up to 256" if _fits(trial) else ", which does not fit either"
-    found.assume("default-batch", f"Batch size not given: {candidate} per device{fits}.")
+    found.assume("batch_size", f"Batch size not given: {candidate} per device{fits}.")
     return sharded_if_needed(_batched(job, candidate), request.says_sharding, found)
 
 
@@ -117,7 +117,7 @@ def _cut_up(job: Job, answers: int, request: RequestFields, found: Diagnostics) 
         if _fits(trial):
             break
     found.assume(
-        "default-accumulation", f"Micro batches not given: {size} answers each, {answers // size} a step."
+        "num_microbatches", f"Micro batches not given: {size} answers each, {answers // size} a step."
     )
     return trial
 
@@ -156,7 +156,7 @@ def _chosen_layout(
         usual = usual_batch(job.workload, gpus)
         published = usual_global_batch(job.workload, gpus)
         global_batch = float(published if published > usual else min(gpus, usual))
-        said.assume("default-batch", f"Batch not given: {global_batch:,.0f} samples per step assumed.")
+        said.assume("batch_size", f"Batch not given: {global_batch:,.0f} samples per step assumed.")
     held = stated | ({"dp_shard", "zero_stage"} if request.dp_replicate else set())
     fixed: dict[str, tuple[Any, ...]] = {
         name: (getattr(job.layout, name),) for name in sorted(held & LAYOUT.keys())
@@ -184,7 +184,7 @@ def _chosen_layout(
     fastest = f"the fastest of {choice.fitting} tried that fit" if choice.fitting > 1 else "the one that fits"
     what = "Layout not given" if degrees else "Not all of the layout given"
     found.items.extend(said.items)
-    found.assume(LAYOUT_CHOSEN, f"{what}: {words} assumed, {fastest} (`precision-time layout` tries all).")
+    found.assume("layout", f"{what}: {words} assumed, {fastest} (`precision-time layout` tries all).")
     precision = policy_under(job.precision, job.stack.profile, job.layout.weights_stage, layout.weights_stage)
     if precision is not job.precision:
         held_weights(precision.name, job.stack, layout.weights_stage, found)
@@ -203,14 +203,14 @@ def _global_batch(job: Job, request: RequestFields, found: Diagnostics) -> float
         if prompts is None:
             prompts = max(constants("engines")["answers"]["answers"] // answers, 1)
             found.assume(
-                "default-batch",
+                "batch_size",
                 f"Prompts of a step not given: {prompts} assumed, {prompts * answers:,} answers (prompts=).",
             )
         shares = job.layout.dp * job.layout.num_microbatches
         whole = -(-prompts * answers // shares) * shares
         if whole != prompts * answers:
             found.assume(
-                "default-batch",
+                "batch_size",
                 f"{prompts * answers:,} answers do not divide by {shares} replicas: priced as {whole:,}.",
             )
         return float(whole)
@@ -227,7 +227,7 @@ def _global_batch(job: Job, request: RequestFields, found: Diagnostics) -> float
     samples = samples or max(round(tokens / length), 1)
     if samples * length != tokens:
         found.assume(
-            "default-batch",
+            "batch_size",
             f"{tokens:,} tokens per step read as {samples:,} samples of {length:g}: {samples * length:,.0f}.",
         )
     return float(samples)
@@ -259,7 +259,7 @@ def _stated_batch(
         whole = steps >= 1 and steps == int(steps)
         if whole and "num_microbatches" not in request.given_layout:
             found.assume(
-                "default-accumulation",
+                "num_microbatches",
                 f"{steps:g} micro batches accumulated (--num-microbatches {steps:g}): {global_batch_size:g} "
                 f"samples per step are {batch_size:g} x {layout.dp} replicas x {steps:g}.",
             )
@@ -291,7 +291,7 @@ def sharded_if_needed(job: Job, said: bool, found: Diagnostics) -> Job:
     if job.layout.zero_stage >= stage or (job.layout.zero_stage and not usual) or _fits(job):
         return job
     less = "Sharding the optimizer states alone" if usual else "Plain data parallelism"
-    found.assume(SHARDED, f"{less} does not fit: {words} assumed.")
+    found.assume("zero_stage", f"{less} does not fit: {words} assumed.")
     precision = policy_under(job.precision, job.stack.profile, job.layout.zero_stage, stage)
     if precision is not job.precision:
         held_weights(precision.name, job.stack, stage, found)

@@ -15,7 +15,7 @@ import numpy as np
 from ..arrays import Bools, Floats, Indices
 from ..cost.job import Job, Jobs
 from ..cost.memory import memory_of, total_bytes
-from ..diagnostics import LAYOUT_CHOSEN, Diagnostics
+from ..diagnostics import Diagnostics
 from ..errors import PrecisionTimeError
 from ..records import dataclass
 from .batch import is_open, sharded_if_needed, with_batch
@@ -144,9 +144,8 @@ class _Batches:
 
         The candidates are those of every whole batch above one sample per device, and need more memory.
         """
-        chosen = any(item.code == LAYOUT_CHOSEN for item in job.diagnostics)
         whole = value > 1.0 and value == int(value)
-        return self._memory_decides() and self.name == "batch_size" and whole and not chosen
+        return self._memory_decides() and self.name == "batch_size" and whole and not job.layout_chosen
 
 
 def _needed(job: Job, micro: Floats) -> Floats:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from ..cost.job import Job
-from ..diagnostics import SAMPLES, Diagnostics
+from ..diagnostics import Diagnostics
 from ..records import dataclass
 from ..workload.workload import Workload
 from .dataset_files import file_of, is_file
@@ -85,12 +85,12 @@ def with_dataset_rows(request: _Asked, job: Job, found: Diagnostics) -> _Asked:
         _say_length(request, workload, found)
         return request
     if job.stack.unpadded_sequences:  # the mean share of padding is known there
-        found.assume(SAMPLES, f"{rows.seq_len:,} tokens a sample with its padding, which {_skipped(job)}")
+        found.assume("seq_len", f"{rows.seq_len:,} tokens a sample with its padding, which {_skipped(job)}")
         return request.changed(seq_len=rows.seq_len)
     mean = f"{rows.mean_seq_len:,.0f} tokens a sample, {'as said' if request.mean_seq_len else rows.whose}"
     how = "packed into rows of" if rows.packing else "padded in rows of at most"
     found.assume(
-        SAMPLES,
+        "seq_len",
         f"{mean}, {how} {rows.seq_len:,}; rows as most such fine-tunes have them; mean: {rows.source}.",
     )
     filled: dict[str, Any] = {"seq_len": rows.seq_len}
@@ -131,10 +131,10 @@ def _say_length(request: RequestFields, workload: Workload, found: Diagnostics) 
         return
     if request.seq_len is None and "seq_len" not in request.sizes:
         text = f"{length:,} tokens a sample, the usual length of {workload.name}; no data set says another."
-        found.assume(SAMPLES, text)
+        found.assume("seq_len", text)
     elif request.dataset is not None and (mean := _mean_of(request.dataset)[0]) and length and mean < length:
         found.assume(
-            SAMPLES,
+            "seq_len",
             f"{length:,} tokens a sample, as said; full rows, though the mean of {request.dataset} is "
             f"{mean:,.0f} (mean_seq_len={mean:.0f}, and packing=true where samples share rows).",
         )
@@ -148,7 +148,7 @@ def _says_answers(request: RequestFields, workload: Workload, found: Diagnostics
     answers = workload.answers_per_prompt
     if prompts:
         found.assume(
-            SAMPLES,
+            "seq_len",
             f"{prompts:,} prompts x {answers} answer{'s' * (answers > 1)}; a data set counts prompts, "
             "a batch answers.",
         )

@@ -9,7 +9,7 @@ from typing import Any
 from ..cost.job import Job
 from ..cost.recompute import RECOMPUTED, recomputed_nodes
 from ..cost.stacks import get_stack_profile
-from ..diagnostics import SHARDED, Diagnostics
+from ..diagnostics import Diagnostics
 from ..errors import ConfigError, LayoutError, UnknownNameError
 from ..hardware.device import Cluster
 from ..parallel.degrees import nearest_divisor, nearest_multiple
@@ -79,7 +79,9 @@ def sharded_as_usual(layout: Layout, request: RequestFields, job: Job, found: Di
     stage = profile.usual_zero_stage(job.stack.framework_year, pipeline=layout.pp > 1)
     if not stage:
         return layout
-    found.assume(SHARDED, f"ZeRO stage not given: zero_stage={stage} assumed, as usual on {profile.name}.")
+    found.assume(
+        "zero_stage", f"ZeRO stage not given: zero_stage={stage} assumed, as usual on {profile.name}."
+    )
     return replace(layout, zero_stage=stage)
 
 
@@ -354,7 +356,7 @@ def _zero_stage(request: RequestFields, ranks: int, found: Diagnostics) -> int:
         named = [name for name, given in reasons.items() if given]
         if named:
             found.assume(
-                SHARDED, f"ZeRO stage not given: zero_stage={stage} assumed, for {' and '.join(named)}."
+                "zero_stage", f"ZeRO stage not given: zero_stage={stage} assumed, for {' and '.join(named)}."
             )
             return stage
     return 0

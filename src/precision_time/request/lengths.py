@@ -84,7 +84,7 @@ def with_lengths(
             f"{name}={stated[name]} is not possible for {workload.name}: its graph is of {longest} tokens. "
             "To fix: leave it out, or a model whose seq_len can be chosen."
         )
-    found.assume("lengths", said)
+    found.assume("mean_seq_len", said)
     return replace(
         job,
         workload=replace(
@@ -126,7 +126,7 @@ def _packed(job: Job, request: RequestFields, longest: float, found: Diagnostics
         return job
     together = longest / request.mean_seq_len
     found.assume(
-        "lengths",
+        "mean_seq_len",
         f"Lengths: packed, {together:.3g} samples in a row of {longest:g} tokens without padding; attention "
         "over the whole row.",
     )

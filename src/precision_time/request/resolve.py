@@ -22,7 +22,7 @@ from ..cost.stacks import (
     stack_name,
     usual_profile,
 )
-from ..diagnostics import Diagnostics
+from ..diagnostics import Diagnostic, Diagnostics, Severity
 from ..errors import CaptureError, ConfigError, UnknownNameError, shown
 from ..hardware.catalog import devices_in_name, get_cluster, load_custom
 from ..hardware.custom import hardware_beside, tables_text
@@ -106,6 +106,7 @@ def job_without_batch(
         stack=stack,
         scope=request.scope,
         stragglers=request.stragglers,
+        given=request.model_fields_set,
     )
 
 
@@ -115,7 +116,7 @@ def _published_precision(workload: Workload, cluster: Cluster, found: Diagnostic
     if run is None or run.precision == natural_precision(cluster.device):
         return None
     found.assume(
-        "default-precision",
+        "precision",
         f"Precision not given: {run.precision} assumed, as {run.model} was trained in ({run.source}).",
     )
     return run.precision
@@ -134,7 +135,7 @@ def completed(job: Job, request: RequestFields, found: Diagnostics, *, named_onl
     say_method(job, request, found)
     check_applies(request, job, found)
     placed, warnings = layout_remarks(job.layout, workload, cluster)
-    found.assume("placement", *placed)
+    found.assume("rank_order", *placed)
     found.warn("layout", *warnings)
     _report_length(request, workload, found)
     for old, new in request.old_names.items():
@@ -249,11 +250,10 @@ def cluster_of(request: RequestFields, found: Diagnostics) -> Cluster:
     if device is None and request.node_type is None and custom is not None and request.custom is None:
         device = next(iter(load_custom(custom).devices.values())).name
         found.assume(
-            "default-device",
-            f"Device not given: {device} assumed, on which {request.calibration} was measured.",
+            "device", f"Device not given: {device} assumed, on which {request.calibration} was measured."
         )
     if device is None and request.node_type is None:
-        found.assume("default-device", f"Device not given: {DEFAULT_DEVICE} assumed.")
+        found.assume("device", f"Device not given: {DEFAULT_DEVICE} assumed.")
         device = DEFAULT_DEVICE
     gpus = request.gpus
     if device is not None and "gpus" not in request.model_fields_set:
@@ -348,10 +348,10 @@ def precision_of(
         return policy
     if name is None:
         name = natural_precision(device)
-        found.assume("default-precision", f"Precision not given: {name} assumed, as usual on {device.name}.")
+        found.assume("precision", f"Precision not given: {name} assumed, as usual on {device.name}.")
     choice = parse_precision(name)
     if choice.assumption:
-        found.assume("precision", choice.assumption)
+        found.items.append(Diagnostic("precision", Severity.ASSUMPTION, choice.assumption))
     variant = choice.variant
     if variant is None and stack is not None:
         variant = held_weights(choice.name, stack, zero_stage, found)
@@ -388,9 +388,7 @@ def stack_of(
     """
     profile = stack_profile(request.stack or usual, request.framework, family, device)
     if request.stack is None and request.framework is None:
-        found.assume(
-            "default-stack", f"Software not given: {profile.name} assumed (`precision-time list stacks`)."
-        )
+        found.assume("stack", f"Software not given: {profile.name} assumed (`precision-time list stacks`).")
     if request.stack is not None and (said := stack_name(request.stack)) is not None:
         brought = ", ".join(f"{name} {value}" for name, value in said.fields.items())
         read = f"read as {profile.name}" if said.name != profile.name else f"brings {brought}"
@@ -490,6 +488,6 @@ def _report_length(request: RequestFields, workload: Workload, found: Diagnostic
         return
     known = request.samples or workload.dataset_samples
     if request.samples is None and known:
-        found.assume("default-dataset", f"Dataset: {workload.dataset}, {known:,} samples per epoch.")
+        found.assume("dataset", f"Dataset: {workload.dataset}, {known:,} samples per epoch.")
     if request.epochs is None and known:
-        found.assume("default-length", "Length of the run not given: one epoch.")
+        found.assume("epochs", "Length of the run not given: one epoch.")

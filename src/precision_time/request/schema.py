@@ -625,8 +625,7 @@ class RequestFields(Fields):
 
 LAYOUT: Mapping[str, Field] = declared_fields(Layout)
 """The fields of a layout."""
-_NOT_OF_LAYOUTS = frozenset({"dp_replicate", "uneven"})
-LAYOUT_OPTIONS = frozenset({name for name, field in LAYOUT.items() if field.option}) | _NOT_OF_LAYOUTS
+LAYOUT_OPTIONS = frozenset({n for n, field in LAYOUT.items() if field.option} | {"dp_replicate", "uneven"})
 """Fields of a request that say how it is spread over the devices."""
 SECTIONS: Mapping[str, str] = {
     "device": "Devices and network",

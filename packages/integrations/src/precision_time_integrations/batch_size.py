@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from precision_time.diagnostics import LAYOUT_CHOSEN
 from precision_time.errors import ConfigError, PrecisionTimeError, required_module
 from precision_time.predict.remedies import holds, memory_of_job
 from precision_time.request.request import Request
@@ -74,9 +73,8 @@ def predicted_batch_size(request: Request | Mapping[str, Any], *, most: int = MO
         except PrecisionTimeError:  # the layout does not allow this batch
             return False
         # A script does not shard or recompute more because its batch grows: such a choice does not count.
-        chosen = any(item.code == LAYOUT_CHOSEN for item in job.diagnostics)
         same = replace(job.layout, micro_batch_size=1.0) == replace(first.layout, micro_batch_size=1.0)
-        return same and not chosen and holds(job, memory_of_job(job))
+        return same and not job.layout_chosen and holds(job, memory_of_job(job))
 
     if not fits(1):
         return 0

@@ -207,5 +207,5 @@ def _batch(given: float | None, workload: Workload, gpus: int, found: Diagnostic
         return int(given)
     batch, tokens = usual_global_batch(workload, gpus), workload.graph.seq_len
     size = f"{batch / gpus:g} per device" if tokens is None else f"{batch * tokens / 2**20:.3g}M tokens"
-    found.assume("default-batch", f"Global batch not given: {batch} samples per step ({size}) assumed.")
+    found.assume("batch_size", f"Global batch not given: {batch} samples per step ({size}) assumed.")
     return batch

@@ -10,7 +10,6 @@ import numpy as np
 
 from precision_time.arrays import Floats, Ints
 from precision_time.cost.job import Job
-from precision_time.diagnostics import LAYOUT_CHOSEN
 from precision_time.errors import ConfigError, PrecisionTimeError
 from precision_time.forks import cached_property
 from precision_time.planning.precisions.risk import NEAREST, Risk
@@ -176,7 +175,7 @@ def schedules_of(
         ConfigError: If there is no type to choose, or one cannot be.
     """
     base = request.resolve()
-    if any(item.code == LAYOUT_CHOSEN for item in base.diagnostics):
+    if base.layout_chosen:
         request = at_layout(request, base)
     request = request.with_(batch_size=base.layout.micro_batch_size / base.workload.rows_per_sample)
     base = request.resolve(workload=base.workload)
