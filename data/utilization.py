@@ -16,7 +16,7 @@ import numpy as np
 
 from precision_time.corpus.jobs import UnsupportedRow, job_of
 from precision_time.corpus.store import load_corpus
-from precision_time.predict.answer import model_flops_utilization
+from precision_time.cost.utilization import model_flops_utilization
 from precision_time_integrations.utilization import LEAST_RUNS, kinds_of
 
 TARGET = (

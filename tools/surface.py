@@ -49,7 +49,7 @@ READ_FIRST = ("README.md", "docs/quickstart.md", "docs/guides/predict.md")
 ANSWER = (
     "cli/predict.py", "request/request.py", "request/resolve.py", "workload/graph.py",
     "precision/lowering.py", "cost/step.py", "learn/table.py", "learn/predictor.py",
-    "predict/answer.py", "predict/api.py",
+    "predict/columns.py", "predict/answer.py", "predict/api.py",
 )  # fmt: skip
 """What one reads to follow an answer, in the order of the data."""
 

@@ -14,7 +14,8 @@ import pytest
 from precision_time.diagnostics import Diagnostic, Severity
 from precision_time.errors import ConfigError
 from precision_time.predict.headline import Interval
-from precision_time.predict.prediction import Prediction
+from precision_time.predict.prediction import Prediction, Skipped
+from precision_time.predict.predictions import Predictions
 from precision_time.request.request import Request
 
 KEYS = {
@@ -58,15 +59,17 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
     """Requests that reach the predictor, which answers without predicting and knows no fp8."""
     requests: list[Request] = []
 
-    def fake(request: Request) -> Prediction | ConfigError:
+    def fake(request: Request) -> Prediction | Skipped:
         requests.append(request)
         if request.precision == "fp8-mixed":
-            return ConfigError("no fp8 here")
+            return Skipped.of(request, ConfigError("no fp8 here"))
         default_batch = 64.0 if request.precision == "fp64" else 256.0
         answer = answer_for(request.precision or "bf16-mixed", request.batch_size or default_batch)
         return replace(answer, request=request.to_dict())
 
-    monkeypatch.setattr("precision_time.predict.compare.predict_each", lambda some, **_: [*map(fake, some)])
+    monkeypatch.setattr(
+        "precision_time.predict.compare.answers_to", lambda some, **_: Predictions.of(map(fake, some))
+    )
     return requests
 
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from precision_time.cost.job import Job, Jobs
 from precision_time.cost.memory.terms import memory_of, total_bytes
+from precision_time.cost.utilization import model_flops_utilization
 from precision_time.errors import PrecisionTimeError
 from precision_time.hardware.catalog import known_devices
 from precision_time.hardware.device import Device
@@ -29,7 +30,6 @@ from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.priced import predict_step_times
 from precision_time.precision.policy import DType
 from precision_time.precision.support import supported_precisions
-from precision_time.predict.answer import model_flops_utilization
 from precision_time.render.table import columns_of, markdown_lines
 from precision_time.request.request import Request
 

@@ -263,7 +263,7 @@ def test_the_smaller_batches_of_a_job_are_rows_of_its_table() -> None:
     assert jobs.smaller is not None and jobs.halves is not None
     column = jobs.names.index("log_micro_batch_size")
     sizes = [
-        sorted(np.exp(jobs.smaller.features[row[row >= 0], column]).round().astype(int).tolist())
+        sorted(np.exp(jobs.opened().features[row[row >= 0], column]).round().astype(int).tolist())
         for row in jobs.halves
     ]
     assert sizes == [[1, 2, 3, 4, 6, 8], [1, 2, 3, 4, 6], [1, 2, 3, 4, 6, 8], [1, 2, 3, 4, 6]]

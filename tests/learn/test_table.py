@@ -21,13 +21,13 @@ def job(request: pytest.FixtureRequest) -> Job:
 def test_halves_keep_the_number_of_micro_batches() -> None:
     batches, halves = with_halves(BATCHES)
     assert batches[: len(BATCHES)] == BATCHES
-    smaller = batches[len(BATCHES) :]
     for place, batch in enumerate(BATCHES):
         alone, own = with_halves((batch,))
-        chain = [smaller[row] for row in halves[place] if row >= 0]
-        assert chain == [alone[1 + row] for row in own[0]]
+        chain = [batches[row] for row in halves[place] if row >= 0]
+        assert chain == [alone[row] for row in own[0]]
         assert {count for _, count in chain} <= {batch[1]}
-    assert len(set(smaller)) == len(smaller)
+    assert len({*batches}) == len(batches)
+    assert with_halves(((4.0, 1.0), (3.0, 1.0), (2.0, 1.0), (1.0, 1.0)))[0][4:] == ()
 
 
 def test_jobs_priced_together_are_those_priced_alone(job: Job) -> None:
@@ -38,10 +38,12 @@ def test_jobs_priced_together_are_those_priced_alone(job: Job) -> None:
         assert (row.layout.micro_batch_size, row.layout.num_microbatches) == (size, count)
         [(_, alone)] = priced_groups([Jobs.at(row)])
         assert same(table.take(np.array([place])), alone)
-        assert table.smaller is not None
         assert table.halves is not None
-        smaller = table.halves[place][table.halves[place] >= 0]
-        assert same(table.smaller.take(smaller), alone.smaller or table.smaller.take(smaller[:0]))
+        smaller = table.opened().take(table.halves[place][table.halves[place] >= 0])
+        assert same(smaller, alone.smaller or smaller.take(np.arange(0)))
+        taken = table.take(np.array([place]))
+        assert taken.halves is not None
+        assert same(taken.opened().take(taken.halves[0][taken.halves[0] >= 0]), smaller)
 
 
 def same(one: JobTable, other: JobTable) -> bool:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from precision_time import Prediction, predict_time
 from precision_time.cost.job import Jobs
 from precision_time.learn.artifact import shipped_predictor
-from precision_time.predict.answer import ALL, answer
-from precision_time.predict.view import prediction_of
+from precision_time.predict.answer import answer
+from precision_time.predict.columns import ALL
 from precision_time.request.request import Request
 
 _TOO_LARGE = {"model": "llama3-8b", "device": "A100-SXM4-80GB", "precision": "bf16-mixed", "batch_size": 4}
@@ -42,9 +42,9 @@ def test_every_row_of_a_table_is_the_answer_alone(asked: list[tuple[Mapping[str,
     together = answer(Jobs.of(jobs), shipped_predictor())
     for row, job in enumerate(jobs):
         alone = answer(Jobs.of([job]), shipped_predictor())
-        for name, values in alone.columns.items():
-            np.testing.assert_array_equal(together.columns[name][row], values[0], err_msg=name)
-        assert prediction_of(together, row).remarks == prediction_of(alone, 0).remarks
+        for name, values in alone.figures.items():
+            np.testing.assert_array_equal(together.figures[name][row], values[0], err_msg=name)
+        assert together[row].remarks == alone[0].remarks
 
 
 def test_rows_of_one_group_are_those_of_a_group_each() -> None:
@@ -53,9 +53,9 @@ def test_rows_of_one_group_are_those_of_a_group_each() -> None:
     group = Jobs.at(job, sizes)
     one = answer(group, shipped_predictor())
     each = answer(Jobs.of([group.row(row) for row in range(len(sizes))]), shipped_predictor())
-    assert one.columns.keys() == each.columns.keys()
-    for name, values in one.columns.items():
-        np.testing.assert_array_equal(values, each.columns[name], err_msg=name)
+    assert one.figures.keys() == each.figures.keys()
+    for name, values in one.figures.items():
+        np.testing.assert_array_equal(values, each.figures[name], err_msg=name)
 
 
 def test_a_thousand_batches_of_one_group_are_each_the_answer_alone() -> None:
@@ -64,15 +64,15 @@ def test_a_thousand_batches_of_one_group_are_each_the_answer_alone() -> None:
     thousand = answer(group, shipped_predictor())
     for row in (0, 1, 6, 95, 511, 512, 767, 999):
         alone = answer(Jobs.at(job, [group.micro_batch_size[row]]), shipped_predictor())
-        for name, values in alone.columns.items():
-            np.testing.assert_array_equal(thousand.columns[name][row], values[0], err_msg=name)
+        for name, values in alone.figures.items():
+            np.testing.assert_array_equal(thousand.figures[name][row], values[0], err_msg=name)
 
 
 def test_columns_are_those_that_are_wanted() -> None:
     jobs = Jobs.of([Request.of(_ASKED[2]).resolve()])
-    every = answer(jobs, shipped_predictor()).columns
+    every = answer(jobs, shipped_predictor()).figures
     for left_out, named in (("terms", "terms.gemm_s"), ("memory", "fits"), ("run", "total_steps")):
-        fewer = answer(jobs, shipped_predictor(), want=ALL - {left_out}).columns
+        fewer = answer(jobs, shipped_predictor(), want=ALL - {left_out}).figures
         assert named in every and named not in fewer
         assert {name: every[name][0] for name in fewer} == pytest.approx(
             {name: values[0] for name, values in fewer.items()}, rel=1e-12, nan_ok=True
@@ -82,7 +82,7 @@ def test_columns_are_those_that_are_wanted() -> None:
 def test_terms_of_every_row_add_up_to_its_step() -> None:
     found = answer(Jobs.of([Request.of(fields).resolve() for fields in _ASKED]), shipped_predictor())
     for row in range(len(found)):
-        one = prediction_of(found, row)
+        one = found[row]
         assert math.fsum(one.terms.values()) == pytest.approx(one.step_time_s, rel=1e-12)
 
 

@@ -15,7 +15,7 @@ from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.calibration import fit
 from precision_time.learn.calibration.fit import calibrate_file
 from precision_time.learn.evaluation import evaluate_csv
-from precision_time.predict import api
+from precision_time.predict import answer
 from precision_time.predict.compare import predict_many
 from precision_time.request.request import Request
 
@@ -41,7 +41,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
         return counting_price
 
     monkeypatch.setattr(Request, "resolve", counting_resolve)
-    monkeypatch.setattr(api, "answer", counting(api.answer))
+    monkeypatch.setattr(answer, "answer", counting(answer.answer))
     for module in (evaluation, fit):
         monkeypatch.setattr(module, "predict_step_times", counting(module.predict_step_times))
     yield found
@@ -64,9 +64,9 @@ def test_of_a_table_of_jobs(tmp_path: Path, counted: dict[str, int]) -> None:
     assert counted == {"resolved": DISTINCT, "priced": DISTINCT}
     answers = json.loads(out)["predictions"]
     assert len(answers) == DISTINCT * TIMES
-    for number, answer in enumerate(answers):
-        assert answer["batch_size"] == number % DISTINCT + 8
-        assert answer["step_time_s"] == answers[number % DISTINCT]["step_time_s"]
+    for number, each in enumerate(answers):
+        assert each["batch_size"] == number % DISTINCT + 8
+        assert each["step_time_s"] == answers[number % DISTINCT]["step_time_s"]
     assert f"0/{DISTINCT}" in told and "different jobs of jobs.csv" in told
 
 

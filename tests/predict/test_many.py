@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import sys
 from pathlib import Path
 
@@ -56,6 +57,28 @@ def test_many_at_once_are_answered_as_each_alone(asked: list[dict]) -> None:
             run.source_ref for run in alone.nearest_measurements
         ]
         assert answer.request == alone.request
+
+
+def test_answers_of_several_calibrations_are_rows_of_one_table() -> None:
+    """Equal requests share a row, what was refused stands in its place, and words are those of each alone."""
+    plain, anchored = {"model": "resnet50", "gpus": 8}, {"model": "resnet50", "gpus": 8, "anchors": _ANCHORS}
+    asked = [plain, {"model": "nosuch"}, anchored, plain, {**anchored, "gpus": 4}]
+    found = predict_many(asked)
+    rows = [each for each in found.order if isinstance(each, int)]
+    assert len(found) == 4 and len(found.jobs) == 3 == len({*rows}) and rows[0] == rows[2]
+    assert found.skipped[0].reason.startswith("Unknown model 'nosuch'") and found.order[1] is found.skipped[0]
+    for row, answer, fields in zip(rows, found, [each for each in asked if each != asked[1]], strict=True):
+        assert found.figures["step_time_s"][row] == answer.step_time_s
+        assert answer == predict(Request.of(fields))
+    assert "Conditioned on 1 measured step" in str(found[1].remarks) and found[0] != found[1]
+    for again in (
+        pickle.loads(pickle.dumps(found)),
+        Predictions.from_dict(json.loads(json.dumps(found.to_dict()))),
+    ):
+        assert again == found and again.to_dict() == found.to_dict() and not again.figures
+
+
+_ANCHORS = [{"gpus": 1, "batch_size": 64, "step_time_s": 0.21}]
 
 
 def test_a_sweep_leaves_out_what_cannot_be_and_refuses_what_is_unknown() -> None:
@@ -144,7 +167,7 @@ def test_a_plot_has_a_line_for_each_job(tmp_path: Path) -> None:
     write_plot(found, tmp_path / "sweep.png")
     assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(ConfigError, match="--gpus"):
-        write_plot(Predictions(answers=found.answers[:1]), tmp_path / "one.svg")
+        write_plot(Predictions.of(found.answers[:1]), tmp_path / "one.svg")
 
 
 def test_nearest_runs_do_not_depend_on_what_else_is_asked() -> None:

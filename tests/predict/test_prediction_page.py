@@ -79,7 +79,7 @@ def line_with(text: str, word: str) -> str:
 def test_str_is_the_page() -> None:
     assert str(prediction()) == page(prediction())
     both = (prediction(), prediction("fp32", 1.0))
-    assert str(Predictions(answers=both)) == page(*both)
+    assert str(Predictions.of(both)) == page(*both)
 
 
 def test_the_answer_comes_first() -> None:
@@ -104,7 +104,7 @@ def test_table_of_several_prints_time_interval_throughput_and_memory() -> None:
 
 
 def test_repr_is_one_line_per_prediction() -> None:
-    both = Predictions(answers=(prediction("fp32", 1.0), prediction()))
+    both = Predictions.of((prediction("fp32", 1.0), prediction()))
     assert len(repr(prediction())) < 200
     assert len(repr(both).splitlines()) == 3
     assert "250 ms per step (90% interval 200 - 300 ms)" in repr(both)
@@ -118,7 +118,7 @@ def test_html_has_no_script_and_escapes_names() -> None:
 
 
 def test_plot_adds_up_and_shows_the_interval() -> None:
-    axes = Predictions(answers=(prediction("fp32", 1.0), prediction())).plot()
+    axes = Predictions.of((prediction("fp32", 1.0), prediction())).plot()
     bars = [patch for patch in axes.patches if patch.get_y() < 0.5]
     assert sum(bar.get_width() for bar in bars) == pytest.approx(0.25)
     assert "90% interval" in axes.get_legend_handles_labels()[1]
@@ -150,7 +150,7 @@ def test_what_matters_is_by_how_much_the_prediction_moves() -> None:
     assert len({item.field for item in found}) == len(found) >= 3
     asked = [given, *({**given, item.field: item.value} for item in found[:3])]
     jobs = Jobs.of([Request.of(each).resolve() for each in asked])
-    columns = answer_of(jobs, shipped_predictor()).columns
+    columns = answer_of(jobs, shipped_predictor()).figures
     rates, held = columns["throughput"], columns["memory_bytes_per_device"]
     for row, item in enumerate(found[:3], 1):
         assert rates[0] / rates[row] - 1.0 == pytest.approx(item.time_change, rel=1e-6)

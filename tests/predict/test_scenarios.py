@@ -67,7 +67,7 @@ def test_what_is_said_in_full_is_the_predictors_own_answer() -> None:
 @pytest.mark.parametrize("asked", QUESTIONS)
 def test_a_question_has_a_wider_interval_than_its_own_job(asked: dict[str, Any]) -> None:
     bare = predict_time(**asked)
-    columns = answer(Jobs.of([Request.of(asked).resolve()]), shipped_predictor()).columns
+    columns = answer(Jobs.of([Request.of(asked).resolve()]), shipped_predictor()).figures
     own = columns["interval_high_s"][0] / columns["interval_low_s"][0]
     assert own < bare.interval.high_s / bare.interval.low_s
     assert bare.interval.low_s < bare.step_time_s < bare.interval.high_s

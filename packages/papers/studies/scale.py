@@ -25,6 +25,7 @@ from precision_time.cost.job import Job, Jobs
 from precision_time.cost.stacks import get_stack_profile
 from precision_time.cost.step import StepCosts, price
 from precision_time.cost.terms import EXPOSED_TERMS
+from precision_time.cost.utilization import model_flops_utilization
 from precision_time.errors import LayoutError
 from precision_time.hardware.catalog import get_cluster
 from precision_time.hardware.device import Cluster
@@ -33,10 +34,9 @@ from precision_time.parallel.layout import Layout, PipelineSchedule, Recompute, 
 from precision_time.parallel.shape import model_shape
 from precision_time.parallel.validation import check_model_layout
 from precision_time.precision.catalog import get_policy
-from precision_time.predict.answer import answer, model_flops_utilization
+from precision_time.predict.answer import answer
 from precision_time.predict.prediction import Prediction
 from precision_time.predict.remedies import memory_of_job
-from precision_time.predict.view import prediction_of
 from precision_time.workload.resolve import load_workload
 from precision_time.workload.workload import Workload
 from repository import write_page
@@ -209,7 +209,7 @@ def curve(model: Model, regime: str, precision: str) -> list[Point]:
                 Point(
                     job=job,
                     costs=price(Jobs.at(job)),
-                    prediction=prediction_of(answer(Jobs.of([job]), shipped_predictor()), 0),
+                    prediction=answer(Jobs.of([job]), shipped_predictor())[0],
                 )
             )
     return points

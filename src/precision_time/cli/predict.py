@@ -163,7 +163,7 @@ def predict(
     _check_files(files["plot"], memory_timeline, trace)
     server = chosen(memory_timeline=memory_timeline, trace=trace, emit=emit)
     asked = requests_of(str(model), fields) if jobs is None else requests_of_jobs(jobs, fields)
-    each = None if server is None else server.answer_each
+    each = None if server is None else server.answers_to
     if jobs is None or each is not None:
         with progress(f"Predicting {model or jobs}"):
             found = answer_all(asked, strict=jobs is None, each=each)

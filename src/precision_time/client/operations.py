@@ -146,13 +146,11 @@ class Operations:
         """The answers to many jobs; one that cannot be answered is in `skipped` with its reason."""
         asked = [*jobs]
         found = yield from Operations.predict_each.talk(self, asked)
-        return Predictions(
-            answers=tuple(
-                answer
-                if isinstance(answer, Prediction)
-                else Skipped(request=plain_fields(job_of(job, {})), reason=str(answer))
-                for job, answer in zip(asked, found, strict=True)
-            )
+        return Predictions.of(
+            answer
+            if isinstance(answer, Prediction)
+            else Skipped(request=plain_fields(job_of(job, {})), reason=str(answer))
+            for job, answer in zip(asked, found, strict=True)
         )
 
     @Operation

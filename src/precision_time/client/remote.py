@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..planning.run.schema import RunOptions
     from ..predict.changes import Alternative
     from ..predict.prediction import Prediction
+    from ..predict.predictions import Predictions
     from ..request.request import Request
     from ..workload.graph import OpGraph
     from .client import Client
@@ -62,25 +63,25 @@ class Server:
         if "client" in vars(self):
             self.client.close()
 
-    def answer_each(self, requests: Sequence[Request]) -> list[Prediction | PrecisionTimeError]:
-        """`predict_each`, there."""
+    def answers_to(self, requests: Sequence[Request]) -> Predictions:
+        """`answers_to`, there."""
         from ..predict.api import FEW
+        from ..predict.prediction import Skipped
+        from ..predict.predictions import Predictions
 
-        jobs = [self._job(request) for request in requests]
-        found = self.client.predict_each(jobs)
-        return [
-            answer
+        jobs, many = [self._job(request) for request in requests], len(requests) > FEW
+        answers = zip(self.client.predict_each(jobs), requests, jobs, strict=True)
+        return Predictions.of(
+            Skipped.of(request, answer)
             if isinstance(answer, PrecisionTimeError)
             else replace(
                 answer,
                 request=request.to_dict(),
                 # Among many, none says what to ask for instead.
-                diagnostics=answer.diagnostics
-                if answer.fits or len(jobs) > FEW
-                else self.client.predict(job).diagnostics,
+                diagnostics=(answer if many or answer.fits else self.client.predict(job)).diagnostics,
             )
-            for answer, request, job in zip(found, requests, jobs, strict=True)
-        ]
+            for answer, request, job in answers
+        )
 
     def what_matters(self, answer: Prediction, request: Request) -> tuple[Alternative, ...]:
         """`what_matters`, there."""

@@ -202,6 +202,8 @@ class Jobs:
             return self, self.group
         keys: dict[Hashable, int] = {}
         group_of = [keys.setdefault(group_key(job), len(keys)) for job in self.shared]
+        if len(keys) == len(self.shared) and self._is_distinct():
+            return self, np.arange(len(self))
         shared: dict[int, Job] = {}
         for number, job in zip(group_of, self.shared, strict=True):
             shared.setdefault(number, job)
@@ -219,6 +221,13 @@ class Jobs:
             num_microbatches=columns[:, 1].copy(),
         )
         return once, starts[asked] + places
+
+    def _is_distinct(self) -> bool:
+        """Whether groups lie one after the other and none holds a batch twice."""
+        order = np.lexsort((self.num_microbatches, self.micro_batch_size, self.group))
+        columns = np.stack((self.group, self.micro_batch_size, self.num_microbatches))[:, order]
+        twice = (columns[:, 1:] == columns[:, :-1]).all(axis=0).any()
+        return bool((self.group[1:] >= self.group[:-1]).all() and not twice)
 
     def slices(self) -> list[slice]:
         """The rows of each group, of a table whose groups lie one after the other."""

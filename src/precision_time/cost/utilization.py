@@ -6,6 +6,8 @@ weights are not computed and not counted.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ..arrays import Floats
@@ -13,8 +15,9 @@ from ..cache import derived
 from ..hardware.device import Device
 from ..precision.policy import NARROW, DType, PrecisionPolicy
 from ..workload.graph import OpClass, OpGraph
+from ..workload.method import Method
 from .constants import constants
-from .job import Jobs
+from .job import Job, Jobs
 from .roofline import peak_flops_per_s
 
 _WINOGRAD = 2.25
@@ -43,6 +46,38 @@ def peak_of_products(runs: PrecisionPolicy, device: Device) -> float | None:
     of_layers = {rule.multiplied for rule in runs.layers}
     types |= {each for each in of_layers if each.value in device.peak_flops_per_s}
     return max(peak_flops_per_s(device, each) for each in types)
+
+
+def model_flops_utilization(job: Job, step_time_s: float) -> float | None:
+    """Useful FLOPs (forward and backward once) over the dense peak of the fastest type of products, 0..1.
+
+    Beside narrow products some stay in the type of activations, which is the faster one where a device has
+    few units for the narrow type (int8 on B300). None where the matmul type has no peak of its own on the
+    device.
+    """
+    found = utilization_of_sample(job) * job.layout.global_batch_size / step_time_s
+    return None if math.isnan(found) else found
+
+
+def utilization_of_sample(job: Job) -> float:
+    """MFU of one sample in a second; NaN where there is none."""
+    peak, sample_flops = peak_of_products(job.runs, job.cluster.device), training_flops(job.workload.graph)
+    if peak is None or sample_flops == 0.0:
+        return math.nan
+    useful = (sample_flops + _flops_beside(job.workload.method)) * job.workload.real_share
+    return useful / (job.cluster.num_devices * peak)
+
+
+def _flops_beside(method: Method | None) -> float:
+    """Of what a method does beside the update, per row; FLOPs of generation are few in a long time."""
+    if method is None:
+        return 0.0
+    beside = math.fsum(training_flops(graph) for _, graph in (*method.forward, *method.trained))
+    answers = method.generation
+    if answers is None:
+        return beside
+    prompt = training_flops(answers.prompt) / answers.answers_per_prompt
+    return beside + prompt + training_flops(answers.first_token) * answers.mean_tokens
 
 
 def most_utilization(graph: OpGraph, runs: PrecisionPolicy, device: Device) -> float:

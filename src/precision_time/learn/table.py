@@ -44,9 +44,10 @@ class JobTable:
     least_s: Floats
     """Seconds below which the device's peak allows no step."""
     smaller: JobTable | None = None
-    """The same jobs with a half, a quarter ... of the micro batch, m rows; None where nobody asks."""
+    """The same jobs with a half, a quarter ... of the micro batch where those are not among the n, m rows;
+    None where nobody asks."""
     halves: Ints | None = None
-    """Of each job: its rows of `smaller`, -1 where there are no more, shape (n, most of them)."""
+    """Of each job: its smaller ones, rows of `opened`, -1 for none, shape (n, most of them)."""
 
     def __len__(self) -> int:
         return len(self.analytical_s)
@@ -56,11 +57,16 @@ class JobTable:
         arrays = {name: getattr(self, name)[rows] for name in JOB_ARRAYS}
         if self.smaller is None or self.halves is None:
             return replace(self, **arrays)
-        halves = self.halves[rows]
-        kept, place = np.unique(halves[halves >= 0], return_inverse=True)
-        moved = np.full_like(halves, -1)
-        moved[halves >= 0] = place
-        return replace(self, **arrays, smaller=self.smaller.take(kept), halves=moved)
+        count, chosen = len(self), np.arange(len(self))[rows]
+        place = np.full(count + len(self.smaller) + 1, -1, dtype=np.intp)
+        place[chosen] = np.arange(len(chosen))
+        asked = np.unique(self.halves[chosen])
+        left = asked[(asked >= 0) & (place[asked] < 0)]
+        place[left] = len(chosen) + np.arange(len(left))
+        smaller = self.smaller.take(left[left >= count] - count)
+        if len(own := left[left < count]):
+            smaller = JobTable.together([self.alone().take(own), smaller])
+        return replace(self, **arrays, smaller=smaller, halves=place[self.halves[chosen]])
 
     def alone(self) -> JobTable:
         """The table without what is smaller of its jobs."""
@@ -90,12 +96,13 @@ class JobTable:
         if not smaller:
             return cls(names=tables[0].names, **joined)
         width = max(0 if table.halves is None else table.halves.shape[1] for table in tables)
-        halves, first = np.full((len(joined["analytical_s"]), width), -1, dtype=np.intp), 0
-        start = 0
+        halves = np.full((len(joined["analytical_s"]), width), -1, dtype=np.intp)
+        start, first = 0, len(halves)
         for table in tables:
             if table.smaller is not None and table.halves is not None:
-                rows = np.where(table.halves >= 0, table.halves + first, -1)
-                halves[start : start + len(table), : rows.shape[1]] = rows
+                rows = table.halves
+                moved = np.where(rows < len(table), rows + start, rows - len(table) + first)
+                halves[start : start + len(table), : rows.shape[1]] = np.where(rows >= 0, moved, -1)
                 first += len(table.smaller)
             start += len(table)
         return cls(names=tables[0].names, **joined, smaller=cls.together(smaller), halves=halves)
@@ -131,10 +138,10 @@ class JobTable:
         Args:
             step_time_s: Of the rows of `opened`, shape (n + m,).
         """
-        own, smaller = step_time_s[: len(self)], step_time_s[len(self) :]
-        if self.halves is None or not len(smaller):
+        own = step_time_s[: len(self)]
+        if self.halves is None:
             return own
-        longest: Floats = np.maximum(own, np.append(smaller, 0.0)[self.halves].max(axis=1, initial=0.0))
+        longest: Floats = np.maximum(own, np.append(step_time_s, 0.0)[self.halves].max(axis=1, initial=0.0))
         return longest
 
     def of_halves(self, values: Floats) -> Floats:
@@ -142,8 +149,8 @@ class JobTable:
         if self.halves is None or self.smaller is None:
             return values
         whose = np.zeros(len(self.smaller), dtype=np.intp)
-        rows, places = np.nonzero(self.halves >= 0)
-        whose[self.halves[rows, places]] = rows
+        rows, places = np.nonzero(self.halves >= len(self))
+        whose[self.halves[rows, places] - len(self)] = rows
         return np.concatenate([values, values[whose]])
 
 
@@ -249,7 +256,7 @@ def _priced(
         "least_s": costs.least_s,
     }
     own: dict[str, Any] = {name: values[:count] for name, values in found.items()}
-    if len(every) == count:
+    if not halves.shape[1]:
         return costs, JobTable(names=names, **own)
     rest: dict[str, Any] = {name: values[count:] for name, values in found.items()}
     return costs, JobTable(names=names, **own, smaller=JobTable(names=names, **rest), halves=halves)
@@ -271,18 +278,18 @@ def proxy_of(job: Job) -> Job:
 
 @memo(1024)
 def with_halves(batches: tuple[tuple[float, float], ...]) -> tuple[tuple[tuple[float, float], ...], Ints]:
-    """Micro batches followed by smaller ones, each once.
+    """Micro batches followed by smaller ones that are not among them, each once.
 
     Halves, quarters ... as long as those are whole, and 1, 2, 3, 4, 6, 8, 12 ... below it: without these most
     batches would be a multiple of none. Each with the number of micro batches of a step, which they have too.
 
     Returns:
-        All of them; and of each given one its smaller ones, counted from the first that was not given and -1
-        where there are no more, shape (n, most of them).
+        All of them; and of each given one its smaller ones among all, -1 where there are no more, shape
+        (n, most of them).
 
     >>> batches, halves = with_halves(((12.0, 1), (2.0, 1)))
     >>> [size for size, _ in batches], halves.tolist()
-    ([12.0, 2.0, 8.0, 6.0, 4.0, 3.0, 2.0, 1.0], [[0, 1, 2, 3, 4, 5], [5, -1, -1, -1, -1, -1]])
+    ([12.0, 2.0, 8.0, 6.0, 4.0, 3.0, 1.0], [[2, 3, 4, 5, 1, 6], [6, -1, -1, -1, -1, -1]])
     """
     chains: list[list[tuple[float, float]]] = []
     for size, count in batches:
@@ -295,10 +302,11 @@ def with_halves(batches: tuple[tuple[float, float], ...]) -> tuple[tuple[tuple[f
             smaller |= {power, 1.5 * power} if power > 1.0 else {power}
             power *= 2.0
         chains.append([(part, count) for part in sorted(smaller, reverse=True) if part < size])
-    places = {
-        pair: place for place, pair in enumerate(dict.fromkeys(pair for each in chains for pair in each))
-    }
+    every = dict.fromkeys(batches)
+    rest = dict.fromkeys(pair for each in chains for pair in each if pair not in every)
+    places = {pair: len(batches) + place for place, pair in enumerate(rest)}
+    places |= {pair: place for place, pair in enumerate(batches)}
     halves = np.full((len(batches), max(map(len, chains), default=0)), -1, dtype=np.intp)
     for row, chain in enumerate(chains):
         halves[row, : len(chain)] = [places[pair] for pair in chain]
-    return (*batches, *places), halves
+    return (*batches, *rest), halves

@@ -26,10 +26,11 @@ from ..hardware.device_table import catalog_name
 from ..io import packaged_toml
 from ..learn.artifact import TrainedPredictor, chosen_predictor
 from ..learn.calibration.calibration import Calibration
+from ..learn.priced import price_jobs
 from ..records import dataclass
 from ..request.request import Request
 from ..request.signature import as_request, takes_request_fields
-from .answer import CHANGED, RunLength, answer
+from .columns import CHANGED, RunLength, calibrated_times, check_peak, columns_of, fed
 from .remedies import asked, at_layout
 
 if TYPE_CHECKING:
@@ -153,14 +154,15 @@ def changed(
 
     Each is as certain as the predictor is of that job: what a request leaves open is not weighed again.
     """
-    return answer(
-        Jobs.of(jobs),
-        predictor or chosen_predictor(request.predictor),
-        lengths=lengths or [RunLength.of(request)] * len(jobs),
-        coverage=request.coverage,
-        calibration=calibration,
-        want=CHANGED,
-    ).columns
+    trained, coverage = predictor or chosen_predictor(request.predictor), np.full(len(jobs), request.coverage)
+    lengths = lengths or [RunLength.of(request)] * len(jobs)
+    as_fed = fed(Jobs.of(jobs), lengths)
+    priced = price_jobs(as_fed)
+    times, _ = calibrated_times(priced, trained, coverage, calibration)
+    columns = columns_of(as_fed, lengths, priced, times, coverage=coverage, want=CHANGED)
+    if calibration is not None:
+        check_peak(as_fed, columns["step_time_s"])
+    return columns
 
 
 def _jobs(

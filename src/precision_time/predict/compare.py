@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -14,15 +15,15 @@ from ..request.request import Request
 from ..request.signature import takes_request_fields
 from ..request.sweep import ALL, combinations_of
 from .anchors import check_precision_named
-from .api import predict_each
+from .api import answers_to
 from .prediction import Prediction, Skipped
 from .predictions import Predictions, plain_fields
 
 if TYPE_CHECKING:
     from .sweep import Swept
 
-AnswerEach = Callable[[Sequence[Request]], list[Prediction | PrecisionTimeError]]
-"""As `predict_each`."""
+AnswersTo = Callable[[Sequence[Request]], Predictions]
+"""As `answers_to`."""
 _SAME_BATCH = ("precision", "gpus", "nodes")
 """Fields in which jobs may differ and are still compared at one batch per device."""
 
@@ -59,10 +60,7 @@ def predict_many(
 
         return write_sweep(grid_of_requests([*requests]), Path(out), ray=ray, workers=workers)
     asked = [each if isinstance(each, Request | Skipped) else _read(each) for each in requests]
-    found = iter(predict_each([each for each in asked if isinstance(each, Request)]))
-    return Predictions(
-        answers=tuple(each if isinstance(each, Skipped) else _answer(each, next(found)) for each in asked)
-    )
+    return _among(asked, answers_to([each for each in asked if isinstance(each, Request)]))
 
 
 @takes_request_fields()
@@ -151,7 +149,7 @@ def answer_all(
     asked: Sequence[Request | Skipped],
     *,
     strict: bool = True,
-    each: AnswerEach | None = None,
+    each: AnswersTo | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Predictions:
     """The answers to requests that are compared with each other.
@@ -159,8 +157,8 @@ def answer_all(
     Args:
         asked: The requests; those that broke a rule are passed on.
         strict: Refuse names that no catalog holds, and a question without a single answer.
-        each: What answers; None for `predict_each`.
-        progress: Of `predict_each`, where that answers.
+        each: What answers; None for `answers_to`.
+        progress: Of `answers_to`, where that answers.
 
     Raises:
         UnknownNameError: Model, device, precision or stack that no catalog holds.
@@ -169,16 +167,19 @@ def answer_all(
     requests = [each for each in asked if isinstance(each, Request)]
     if strict:
         _check_anchors(requests)
-    answer = each or (predict_each if progress is None else partial(predict_each, progress=progress))
-    found = _at_one_batch(requests, answer(requests), answer)
-    errors = [each for each in found if isinstance(each, PrecisionTimeError)]
+    answers = each or (answers_to if progress is None else partial(answers_to, progress=progress))
+    found = _at_one_batch(requests, answers(requests), answers)
+    errors = [each.raised for each in found.skipped]
     unknown = [each for each in errors if isinstance(each, UnknownNameError)]
-    if strict and (unknown or (errors and len(errors) == len(found))):
+    if strict and (unknown or (errors and not len(found))):
         raise (unknown or errors)[0]
-    answers = iter(found)
-    return Predictions(
-        answers=tuple(each if isinstance(each, Skipped) else _answer(each, next(answers)) for each in asked)
-    )
+    return _among(asked, found)
+
+
+def _among(asked: Sequence[Request | Skipped], found: Predictions) -> Predictions:
+    """The answers to the requests that could be asked, among those that could not."""
+    rest = iter(found.order)
+    return replace(found, order=tuple(each if isinstance(each, Skipped) else next(rest) for each in asked))
 
 
 def _check_anchors(requests: Sequence[Request]) -> None:
@@ -192,37 +193,36 @@ def _check_anchors(requests: Sequence[Request]) -> None:
                 check_precision_named(request.anchors)
 
 
-def _at_one_batch(
-    requests: Sequence[Request], found: list[Prediction | PrecisionTimeError], answer_each: AnswerEach
-) -> list[Prediction | PrecisionTimeError]:
+def _at_one_batch(requests: Sequence[Request], found: Predictions, answers: AnswersTo) -> Predictions:
     """The same, where no batch was given at the largest default that fits all that are compared.
 
     Step times of different batches would say nothing about the precisions.
     """
-    alike: dict[str, list[int]] = {}
-    for index, (request, answer) in enumerate(zip(requests, found, strict=True)):
+    alike: dict[str, dict[int, float]] = {}
+    for place, (request, answer) in enumerate(zip(requests, found.answers, strict=True)):
         if isinstance(answer, Prediction) and not _says_batch(request):
             rest = {name: value for name, value in answer.request.items() if name not in _SAME_BATCH}
-            alike.setdefault(repr(rest), []).append(index)
+            alike.setdefault(repr(rest), {})[place] = answer.batch_size
     smaller: dict[int, tuple[Request, Diagnostic]] = {}
-    for rows in alike.values():
-        batches = {row: answer.batch_size for row in rows if isinstance(answer := found[row], Prediction)}
+    for batches in alike.values():
         common = min(batches.values())
-        counts = {requests[row].gpus for row in rows}
+        counts = {requests[place].gpus for place in batches}
         where = "at every precision" if len(counts) == 1 else "in every case that is compared"
         text = f"Batch size not given: {common:g} per device, the largest that fits {where}."
         assumed = Diagnostic("default-batch", Severity.ASSUMPTION, text)
         if len({*batches.values()}) > 1:
-            smaller |= {row: (requests[row].with_(batch_size=common), assumed) for row in rows}
+            smaller |= {place: (requests[place].with_(batch_size=common), assumed) for place in batches}
     if not smaller:
         return found
-    again = answer_each([request for request, _ in smaller.values()])
-    changed = list(found)
-    for (row, (_, assumed)), answer in zip(smaller.items(), again, strict=True):
-        changed[row] = answer
-        if isinstance(answer, Prediction):
-            changed[row] = answer.remarking(assumed)
-    return changed
+    both = Predictions.together([found, answers([request for request, _ in smaller.values()])])
+    order = list(both.order[: len(requests)])
+    for (place, (_, assumed)), answer in zip(smaller.items(), both.answers[len(requests) :], strict=True):
+        order[place] = (
+            answer.remarking(assumed)
+            if isinstance(answer, Prediction)
+            else Skipped.of(requests[place], answer.raised)
+        )
+    return replace(both, order=tuple(order))
 
 
 def _says_batch(request: Request) -> bool:
@@ -230,10 +230,6 @@ def _says_batch(request: Request) -> bool:
     return any(
         given.get(name) is not None for name in ("batch_size", "global_batch_size", "global_batch_tokens")
     )
-
-
-def _answer(request: Request, found: Prediction | PrecisionTimeError) -> Prediction | Skipped:
-    return found if isinstance(found, Prediction) else Skipped(request=request.to_dict(), reason=str(found))
 
 
 def _read(given: Mapping[str, Any]) -> Request | Skipped:

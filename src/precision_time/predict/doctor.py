@@ -29,9 +29,9 @@ from ..render.table import Table
 from ..request.request import Request
 from ..request.signature import as_request, takes_request_fields
 from ..units import format_duration
-from .answer import RunLength
-from .api import calibration_of
+from .answer import calibration_of
 from .changes import changed, holds_for, with_hardware
+from .columns import RunLength
 from .remedies import asked, at_layout, memory_of_job
 from .remedies import holds as fits
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
+
+from ..arrays import Floats
 from ..cost.constants import constants
 from ..cost.generation import logprobs_factor, reward_s, writing_times
 from ..cost.job import Job, Jobs
@@ -16,6 +19,17 @@ from ..workload.tuning import without_training
 
 _SCORES = frozenset({"logprobs_s", "reference_s"})
 """Terms of log-probabilities."""
+
+
+def seconds_beside(jobs: Jobs, update_s: Floats, analytical_s: Floats) -> dict[str, Floats]:
+    """Seconds by term of what methods do beside the updates of n jobs; of plain training nothing."""
+    if all(job.workload.method is None for job in jobs.shared):
+        return {}
+    found: dict[str, Floats] = {}
+    for row, times in enumerate(zip(update_s.tolist(), analytical_s.tolist(), strict=True)):
+        for name, seconds in method_seconds(jobs.row(row), *times).items():
+            found.setdefault(name, np.zeros(len(jobs)))[row] = seconds
+    return found
 
 
 def method_seconds(job: Job, update_s: float, analytical_s: float) -> dict[str, float]:
@@ -52,9 +66,9 @@ def method_seconds(job: Job, update_s: float, analytical_s: float) -> dict[str, 
     return _with_writing(job, generation, found, update_s)
 
 
-def written_spread(method: Method) -> float:
+def written_spread(method: Method | None) -> float:
     """What published steps with generation differ by: standard deviation of the logarithm."""
-    if method.generation is None:
+    if method is None or method.generation is None:
         return 0.0
     table = constants("engines")["error"]
     return float(table["spread" if method.generation.lengths_said else "spread_of_lengths"])

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..diagnostics import UNMEASURED_DEVICE, Diagnostic, Severity, texts_of
+from ..errors import PrecisionTimeError
 from ..records import dataclass
 from ..render.blocks import TEXT_WIDTH, Block
 from ..render.result import Remarked
 from .headline import Headline, Interval
+
+if TYPE_CHECKING:
+    from ..cost.job import Job
+    from ..request.request import Request
+    from .predictions import Predictions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,13 +42,27 @@ class NearestMeasurement:
     """Whether the source does not state the precision."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Skipped:
     """A request that has no answer."""
 
     request: Mapping[str, Any]
     """Its fields, as `Prediction.request` has them."""
     reason: str
+    error: ClassVar[PrecisionTimeError | None] = None
+    """What was raised; None where it was read from somewhere. No field: not compared, not written."""
+
+    @classmethod
+    def of(cls, request: Request, error: PrecisionTimeError) -> Skipped:
+        """A request that was refused."""
+        found = cls(request=request.to_dict(), reason=str(error))
+        vars(found)["error"] = error
+        return found
+
+    @property
+    def raised(self) -> PrecisionTimeError:
+        """What was raised, or the reason as that."""
+        return self.error or PrecisionTimeError(self.reason)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -99,18 +120,6 @@ class Prediction(Remarked):
     params: float = 0.0
     """Parameters of the model, trained or not."""
 
-    @classmethod
-    def made(cls, reader: Callable[[str], Any], **known: Any) -> Prediction:
-        """A prediction of which some fields are known, and the others are read when they are asked for.
-
-        Args:
-            reader: Gives the value of a field, and `remarks` and `remedy`.
-            known: Values of the others.
-        """
-        found = object.__new__(cls)
-        vars(found).update(known, _reader=reader)
-        return found
-
     if TYPE_CHECKING:
         remarks: ClassVar[tuple[Diagnostic, ...]]
         """The diagnostics, without the remedy where that was not asked for yet: it takes the longest."""
@@ -119,23 +128,13 @@ class Prediction(Remarked):
     else:
 
         def __getattr__(self, name: str) -> Any:
-            reader = vars(self).get("_reader")
-            if name not in _READ or (reader is None and name not in ("remarks", "remedy")):
+            """What is made when it is read: of a row of a table from its columns, else of the diagnostics."""
+            row = vars(self).get("_row")
+            readers = _OF_STORED if row is None else _OF_ROW
+            if name not in readers:
                 raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
-            if name == "diagnostics":
-                remedy = [Diagnostic("memory", Severity.WARNING, self.remedy)] if self.remedy else []
-                value = (*self.remarks, *remedy)
-            else:
-                value = self._said(name) if reader is None else reader(name)
-            vars(self)[name] = value
+            value = vars(self)[name] = readers[name](self if row is None or name == "diagnostics" else row)
             return value
-
-    def _said(self, name: str) -> Any:
-        """Of an answer that was read from somewhere, all of which is known."""
-        if name == "remarks":
-            return self.diagnostics
-        about_memory = [item.text for item in self.diagnostics if item.code == "memory"]
-        return about_memory[1] if len(about_memory) > 1 else ""  # after by how much it does not fit
 
     def __getstate__(self) -> dict[str, Any]:
         """All fields, read."""
@@ -147,7 +146,7 @@ class Prediction(Remarked):
 
     def remarking(self, *more: Diagnostic) -> Prediction:
         """The same with further diagnostics; a remedy that was not asked for yet is not asked for now."""
-        if "_reader" not in vars(self):
+        if "_row" not in vars(self):
             return replace(self, diagnostics=(*self.diagnostics, *more))
         found = object.__new__(Prediction)
         vars(found).update({**vars(self), "remarks": (*self.remarks, *more)})
@@ -200,10 +199,144 @@ class Prediction(Remarked):
         return notebook_of([self])
 
 
-_READ = frozenset(
-    {
-        *("terms", "memory_terms", "link_seconds", "nearest_measurements", "request", "total_time_missing"),
-        *("diagnostics", "remarks", "remedy"),
-    }
+def row_of(found: Predictions, row: int) -> Prediction:
+    """The answer at a row of a table; what is more than a number of a column is made when it is read."""
+    job, has = found.jobs.row(row), {name: float(found.figures[name][row]) for name in _COLUMNS}
+    known: dict[str, Any] = {name: None if math.isnan(has[name]) else has[name] for name in _NUMBERS}
+    known |= {name: None if math.isnan(has[name]) else int(has[name]) for name in _COUNTS}
+    step, run = (
+        Interval(low_s=has[f"{of}_low_s"], high_s=has[f"{of}_high_s"], coverage=has["coverage"])
+        for of in ("interval", "total")
+    )
+    made = object.__new__(Prediction)
+    vars(made).update(
+        known,
+        _row=_View(found=found, row=row, job=job),
+        model=job.workload.name,
+        device=job.cluster.device.name,
+        gpus=job.cluster.num_devices,
+        nodes=job.cluster.num_nodes,
+        precision=job.precision.name,
+        stack=job.stack.profile,
+        interval=step,
+        total_interval=None if known["total_steps"] is None else run,
+        throughput_unit=job.workload.throughput_unit,
+        fits=bool(has["fits"]),
+        device_memory_bytes=job.cluster.device.usable_bytes,
+        params=float(job.workload.graph.params),
+    )
+    return made
+
+
+_NUMBERS = (
+    *("batch_size", "global_batch_size", "step_time_s", "throughput", "memory_bytes_per_device", "mfu"),
+    *("analytical_step_time_s", "epoch_time_s", "total_time_s", "device_hours"),
 )
-"""What is made when it is read."""
+_COUNTS = ("steps_per_epoch", "total_steps")
+_ENDS = ("interval_low_s", "interval_high_s", "total_low_s", "total_high_s")
+_COLUMNS = (*_NUMBERS, *_COUNTS, *_ENDS, "coverage", "fits")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _View:
+    """Of which row of a table an answer is made."""
+
+    found: Predictions
+    row: int
+    job: Job
+
+    def named(self, prefix: str, *, above: float = 0.0) -> dict[str, float]:
+        """The columns of a prefix, those of them that say something, without it."""
+        columns = self.found.figures.items()
+        found = {name: float(values[self.row]) for name, values in columns if name.startswith(prefix)}
+        return {name.removeprefix(prefix): value for name, value in found.items() if value > above}
+
+    def nearest(self) -> tuple[NearestMeasurement, ...]:
+        """The measured runs nearest to it, best first, each configuration once."""
+        from ..corpus.store import corpus_store
+
+        basis, place = self.found.basis(self.row)
+        index = basis.predictor.measurements
+        [rows], [similarity] = index.runs.nearest(basis.times.jobs.take(slice(place, place + 1)), _SHOWN * 4)
+        shown: dict[tuple[object, ...], NearestMeasurement] = {}
+        for near, alike in zip(rows, similarity, strict=True):
+            if alike < _LEAST_SIMILARITY or len(shown) == _SHOWN:
+                break
+            identity = int(index.measurement_ids[near])
+            run = index.own.get(identity) or corpus_store().get(identity)
+            batch, stack = float(run.global_batch_size or 0.0), run.stack.profile
+            key = (run.model, run.device, run.precision, run.num_devices, batch, stack)
+            if key not in shown:
+                shown[key] = NearestMeasurement(
+                    model=run.model,
+                    device=run.device,
+                    gpus=run.num_devices,
+                    precision=run.precision,
+                    global_batch_size=batch,
+                    stack=stack,
+                    measured_step_time_s=run.step_time_s,
+                    predicted_step_time_s=float(index.predicted_s[near]),
+                    similarity=float(alike),
+                    source=run.source,
+                    source_ref=run.source_ref,
+                    precision_inferred=run.precision_inferred,
+                )
+        return tuple(shown.values())
+
+    def request(self) -> Request:
+        """What was asked."""
+        return self.found.requests[int(self.found.jobs.group[self.row])]
+
+    def missing(self) -> str:
+        """Why its run has no time."""
+        from .remarks import missing_length
+
+        known = self.found.figures["total_steps"][self.row] >= 0.0
+        return "" if known else missing_length(self.found, self.row, self.job)
+
+    def remarks(self) -> tuple[Diagnostic, ...]:
+        """What is said of it."""
+        from .remarks import remarks_of
+
+        return remarks_of(self.found, self.row, self.job)
+
+    def remedy(self) -> str:
+        """What to ask for instead."""
+        from .remedies import suggest_fit
+
+        basis, _ = self.found.basis(self.row)
+        if not basis.remedies or self.found.figures["fits"][self.row]:
+            return ""
+        return suggest_fit(self.request(), self.job, basis.predictor)
+
+
+def _said(found: Prediction) -> tuple[Diagnostic, ...]:
+    remedy = [Diagnostic("memory", Severity.WARNING, found.remedy)] if found.remedy else []
+    return (*found.remarks, *remedy)
+
+
+def _stored_remedy(found: Prediction) -> str:
+    about_memory = [item.text for item in found.diagnostics if item.code == "memory"]
+    return about_memory[1] if len(about_memory) > 1 else ""  # after by how much it does not fit
+
+
+_SHOWN = 3
+"""Nearest runs."""
+_LEAST_SIMILARITY = 0.05
+_OF_STORED: Mapping[str, Callable[[Prediction], Any]] = {
+    "remarks": lambda found: found.diagnostics,
+    "remedy": _stored_remedy,
+}
+"""What is made when it is read of an answer that was read from somewhere, all of which is known."""
+_OF_ROW: Mapping[str, Callable[[Any], Any]] = {
+    "terms": lambda row: row.named("terms."),
+    "memory_terms": lambda row: row.named("memory_terms.", above=-math.inf),
+    "link_seconds": lambda row: row.named("link_seconds."),
+    "nearest_measurements": _View.nearest,
+    "request": lambda row: row.request().to_dict() if row.found.requests else {},
+    "total_time_missing": _View.missing,
+    "remarks": _View.remarks,
+    "remedy": _View.remedy,
+    "diagnostics": _said,
+}
+"""What is made when it is read of a row."""

@@ -1,25 +1,124 @@
-"""The answers to several requests, in the order asked, as a sequence, a table, JSON or a data frame."""
+"""The answers to n jobs as columns, and to what was asked as a sequence, a page, JSON or a data frame."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ..arrays import Bools, Floats, Indices
+from ..cost.job import Jobs
+from ..diagnostics import Diagnostic
+from ..forks import cached_property
 from ..plain import from_plain
 from ..records import dataclass
 from ..render.blocks import TEXT_WIDTH, Block
 from ..render.result import Tabular
-from .prediction import Prediction, Skipped
+from .prediction import Prediction, Skipped, row_of
+
+if TYPE_CHECKING:
+    from ..learn.artifact import TrainedPredictor
+    from ..learn.predictor import Times
+    from ..request.request import Request
+    from .columns import RunLength
+    from .remarks import Remark
+    from .scenarios import Scenarios
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class AnswerBasis:
+    """What jobs were answered with, and what the words of their answers are made from."""
+
+    predictor: TrainedPredictor
+    times: Times
+    """As the predictor says them, measured points included."""
+    groups: Indices
+    """Which group of these jobs each row is of."""
+    said: tuple[Diagnostic, ...]
+    """Remarks before all others."""
+    calibrated: Mapping[int, tuple[str, ...]]
+    """What measured points say of each row."""
+    scenarios: Scenarios | None
+    """The ways in which what was left open may be filled in; None where nothing was, or jobs were given."""
+    remedies: bool
+    """Whether a job that does not fit says what to ask for instead."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Predictions(Tabular):
-    """The answers to several requests."""
+    """The answers to n jobs, as columns, and to what was asked, in its order.
 
-    answers: tuple[Prediction | Skipped, ...]
-    """One for each request, in the order asked."""
+    A `Prediction` of them is a view of a row: what is more than a number is made when it is read.
+    """
+
+    jobs: Jobs
+    figures: Mapping[str, Floats]
+    """By the names of `Prediction`, in its units, shape (n,) each; NaN where there is nothing. Of mappings
+    `terms.NAME`, `memory_terms.NAME` and `link_seconds.NAME`."""
+    lengths: tuple[RunLength, ...]
+    """Of the run, by group of the jobs."""
+    requests: tuple[Request, ...]
+    """What was asked, by group; none where jobs were given."""
+    bases: tuple[AnswerBasis, ...]
+    """By group."""
+    places: Indices
+    """Of each row among those of its basis, shape (n,)."""
+    order: tuple[int | Prediction | Skipped, ...]
+    """What answers each request, in the order asked: a row, an answer from elsewhere (JSON, a service) or one
+    that more is said of, or why there is none."""
+
+    @classmethod
+    def together(cls, tables: Sequence[Predictions]) -> Predictions:
+        """Tables one after the other."""
+        if len(tables) == 1:
+            return tables[0]
+        starts = [*accumulate((len(each.jobs) for each in tables), initial=0)]
+        names = dict.fromkeys(name for each in tables for name in each.figures)
+        return cls(
+            jobs=Jobs.together([each.jobs for each in tables]),
+            figures={
+                name: np.concatenate(
+                    [each.figures.get(name, np.full(len(each.jobs), np.nan)) for each in tables]
+                )
+                for name in names
+            },
+            lengths=tuple(chain.from_iterable(each.lengths for each in tables)),
+            requests=tuple(chain.from_iterable(each.requests for each in tables)),
+            bases=tuple(chain.from_iterable(each.bases for each in tables)),
+            places=np.concatenate([np.zeros(0, dtype=np.intp), *(each.places for each in tables)]),
+            order=tuple(
+                place + start if isinstance(place, int) else place
+                for each, start in zip(tables, starts, strict=False)
+                for place in each.order
+            ),
+        )
+
+    @classmethod
+    def of(cls, answers: Iterable[Prediction | Skipped]) -> Predictions:
+        """Answers from elsewhere, of which there are no columns."""
+        return replace(cls.together(()), order=tuple(answers))
+
+    @cached_property
+    def answers(self) -> tuple[Prediction | Skipped, ...]:
+        """One for each request, in the order asked."""
+        rows = {each for each in self.order if isinstance(each, int)}
+        views = {row: row_of(self, row) for row in rows}
+        return tuple(views[each] if isinstance(each, int) else each for each in self.order)
+
+    @cached_property
+    def remarked(self) -> Mapping[Remark, Bools]:
+        """The rows that each remark is about, shape (n,) each."""
+        from .remarks import REMARKS
+
+        return {remark: remark.when(self) for remark in REMARKS}
+
+    def basis(self, row: int) -> tuple[AnswerBasis, int]:
+        """What a row was answered with, and its place there."""
+        return self.bases[int(self.jobs.group[row])], int(self.places[row])
 
     @property
     def predictions(self) -> tuple[Prediction, ...]:
@@ -29,16 +128,25 @@ class Predictions(Tabular):
     @property
     def skipped(self) -> tuple[Skipped, ...]:
         """The requests that have none."""
-        return tuple(each for each in self.answers if isinstance(each, Skipped))
+        return tuple(each for each in self.order if isinstance(each, Skipped))
 
     def __len__(self) -> int:
-        return len(self.predictions)
+        return len(self.order) - len(self.skipped)
 
     def __iter__(self) -> Iterator[Prediction]:
         return iter(self.predictions)
 
     def __getitem__(self, index: int) -> Prediction:
         return self.predictions[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Predictions) and self.answers == other.answers
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Without the predictor, every word read."""
+        return Predictions.of, (self.answers,)
 
     @property
     def varied(self) -> tuple[str, ...]:
@@ -63,7 +171,7 @@ class Predictions(Tabular):
             "predictions": [prediction.to_dict() for prediction in self.predictions],
             "skipped": [
                 {"number": number, **asdict(each)}
-                for number, each in enumerate(self.answers, start=1)
+                for number, each in enumerate(self.order, start=1)
                 if isinstance(each, Skipped)
             ],
         }
@@ -80,7 +188,7 @@ class Predictions(Tabular):
         for each in read.skipped:
             place = len(answers) if each.number is None else each.number - 1
             answers.insert(place, Skipped(request=each.request, reason=each.reason))
-        return cls(answers=tuple(answers))
+        return cls.of(answers)
 
     def columns(self, *, baseline: Mapping[str, Any] | None = None) -> dict[str, list[Any]]:
         """One list for each column, a row for each request; see `table.columns_of`."""

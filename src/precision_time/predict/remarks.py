@@ -25,11 +25,12 @@ from ..records import dataclass
 from ..request.batch import tokens_per_sample
 from ..units import format_duration, format_si
 from ..workload.graph import OpClass
+from .columns import of_groups
 from .remedies import asked, memory_of_job, shortfall, tightness
 from .scenarios import level_of
 
 if TYPE_CHECKING:
-    from .answer import Answers
+    from .predictions import Predictions
 
 _BOUND_SHARE = 0.15
 """Share of a step from which what the device waits for is named as the bound."""
@@ -46,36 +47,32 @@ class Remark:
 
     code: str
     severity: Severity
-    when: Callable[[Answers], Bools]
+    when: Callable[[Predictions], Bools]
     """The rows that it is about, shape (n,)."""
-    text: Callable[[Answers, int, Job], str]
+    text: Callable[[Predictions, int, Job], str]
     """What is said of one of them, given its job."""
 
 
-def remarks_on(answers: Answers) -> dict[Remark, Bools]:
-    """The rows that each remark is about, shape (n,) each."""
-    return {remark: remark.when(answers) for remark in REMARKS}
-
-
-def remarks_of(answers: Answers, row: int, job: Job) -> tuple[Diagnostic, ...]:
+def remarks_of(answers: Predictions, row: int, job: Job) -> tuple[Diagnostic, ...]:
     """All that is said of one row, its job's own remarks first."""
-    found = Diagnostics([*answers.said, *job.diagnostics])
-    found.assume("calibration", *answers.calibrated.get(row, ()))
+    basis, place = answers.basis(row)
+    found = Diagnostics([*basis.said, *job.diagnostics])
+    found.assume("calibration", *basis.calibrated.get(place, ()))
     for remark, rows in answers.remarked.items():
         if rows[row]:
             found.items.append(Diagnostic(remark.code, remark.severity, remark.text(answers, row, job)))
     return tuple(dict.fromkeys(found.items))
 
 
-def warnings_of(answers: Answers) -> NDArray[Any]:
+def warnings_of(answers: Predictions) -> NDArray[Any]:
     """The codes of what to act on at each row, separated by blanks; empty where there are none."""
     warned = [(remark.code, rows) for remark, rows in answers.remarked.items() if _warns(remark)]
-    bits = np.zeros(len(answers), dtype=np.int64)
+    bits = np.zeros(len(answers.jobs), dtype=np.int64)
     for place, (_, rows) in enumerate(warned):
         bits |= rows.astype(np.int64) << place
     own = [
-        [item.code for item in (*answers.said, *job.diagnostics) if _warns(item)]
-        for job in answers.jobs.shared
+        [item.code for item in (*basis.said, *job.diagnostics) if _warns(item)]
+        for basis, job in zip(answers.bases, answers.jobs.shared, strict=True)
     ]
     texts: dict[tuple[int, int], str] = {}
     for group, held in {*zip(answers.jobs.group.tolist(), bits.tolist(), strict=True)}:
@@ -89,40 +86,40 @@ def _warns(item: Remark | Diagnostic) -> bool:
     return item.severity is Severity.WARNING
 
 
-def _where(condition: Callable[[Answers, int, Job], bool]) -> Callable[[Answers], Bools]:
+def _where(condition: Callable[[Predictions, int, Job], bool]) -> Callable[[Predictions], Bools]:
     """Rows of the groups, by number and job, that a condition holds for."""
 
-    def when(answers: Answers) -> Bools:
+    def when(answers: Predictions) -> Bools:
         groups = [condition(answers, group, job) for group, job in enumerate(answers.jobs.shared)]
         return np.array(groups, dtype=bool)[answers.jobs.group]
 
     return when
 
 
-def _run_is_known(answers: Answers) -> Bools:
-    return ~np.isnan(answers.columns["total_steps"])
+def _run_is_known(answers: Predictions) -> Bools:
+    return ~np.isnan(answers.figures["total_steps"])
 
 
-def _run_text(answers: Answers, row: int, _: Job) -> str:
-    steps = int(answers.columns["total_steps"][row])
+def _run_text(answers: Predictions, row: int, _: Job) -> str:
+    steps = int(answers.figures["total_steps"][row])
     return f"The run is {steps:,} steps; evaluation, checkpoints and start-up are not included."
 
 
-def _epoch_is_asked(answers: Answers) -> Bools:
+def _epoch_is_asked(answers: Predictions) -> Bools:
     named = _where(lambda answers, group, _: answers.lengths[group].dataset is not None)(answers)
-    return named & _run_is_known(answers) & np.isnan(answers.columns["steps_per_epoch"])
+    return named & _run_is_known(answers) & np.isnan(answers.figures["steps_per_epoch"])
 
 
-def _run_is_asked(answers: Answers) -> Bools:
-    def asked(answers: Answers, group: int, _: Job) -> bool:
+def _run_is_asked(answers: Predictions) -> Bools:
+    def asked(answers: Predictions, group: int, _: Job) -> bool:
         return answers.lengths[group].dataset is not None or answers.lengths[group].epochs is not None
 
     return _where(asked)(answers) & ~_run_is_known(answers)
 
 
-def missing_length(answers: Answers, row: int, job: Job) -> str:
+def missing_length(answers: Predictions, row: int, job: Job) -> str:
     """Why a run has no time, and what to give."""
-    length = answers.length(row)
+    length = answers.lengths[answers.jobs.group[row]]
     others = "steps=" if tokens_per_sample(job.workload) is None else "tokens= or steps="
     if length.dataset is not None:
         asked = f"How many samples per epoch? The dataset {length.dataset!r} is not known."
@@ -133,7 +130,7 @@ def missing_length(answers: Answers, row: int, job: Job) -> str:
     return f"No time of the run. {asked} To fix: give samples= per epoch, or instead of epochs {others}."
 
 
-def _convolves_in_tf32(_: Answers, __: int, job: Job) -> bool:
+def _convolves_in_tf32(_: Predictions, __: int, job: Job) -> bool:
     """Whether a job in fp32 is mostly convolutions, on PyTorch and a chip whose TF32 is faster."""
     peaks, nodes = job.cluster.device.peak_flops_per_s, job.workload.graph.nodes
     if job.precision.name != "fp32" or job.stack.framework != "pytorch":
@@ -144,24 +141,25 @@ def _convolves_in_tf32(_: Answers, __: int, job: Job) -> bool:
     )
 
 
-def _tf32_text(answers: Answers, row: int, job: Job) -> str:
+def _tf32_text(answers: Predictions, row: int, job: Job) -> str:
     said = "PyTorch computes fp32 convolutions in TF32 unless torch.backends.cudnn.allow_tf32 is off"
     other = (
         asked(answers.requests[answers.jobs.group[row]], {"precision": "tf32"}) if answers.requests else None
     )
     if other is None:
         return f"{said}: precision=tf32 answers for that."
-    coverage = float(answers.coverage[row])
-    as_is, in_tf32 = predict_step_times([job, other], answers.predictor, coverage=coverage).step_time_s
+    basis, _ = answers.basis(row)
+    coverage = float(answers.figures["coverage"][row])
+    as_is, in_tf32 = predict_step_times([job, other], basis.predictor, coverage=coverage).step_time_s
     return f"{said}: a step then takes {in_tf32 / as_is:.2f} x as long (precision=tf32)."
 
 
-def _waits(term: str) -> Callable[[Answers], Bools]:
+def _waits(term: str) -> Callable[[Predictions], Bools]:
     """Rows in which the device waits for something, in `term`, rather than the other way round."""
-    return lambda answers: answers.columns[f"terms.{term}"] > _BOUND_SHARE * answers.columns["step_time_s"]
+    return lambda answers: answers.figures[f"terms.{term}"] > _BOUND_SHARE * answers.figures["step_time_s"]
 
 
-def _input_text(_: Answers, row: int, job: Job) -> str:
+def _input_text(_: Predictions, row: int, job: Job) -> str:
     feed = feed_of(job.workload, job.cluster, job.stack)
     if feed.core_s == 0.0:
         return "Input-bound: the step waits for its input; a faster device will not help."
@@ -172,8 +170,9 @@ def _input_text(_: Answers, row: int, job: Job) -> str:
     )
 
 
-def _new_text(answers: Answers, row: int, _: Job) -> str:
-    new = " and ".join(new_kinds(answers.times.distance[row], steps=_NEW_STEPS))
+def _new_text(answers: Predictions, row: int, _: Job) -> str:
+    basis, place = answers.basis(row)
+    new = " and ".join(new_kinds(basis.times.distance[place], steps=_NEW_STEPS))
     return f"Outside the training data: the nearest measured run differs in its {new} (interval widened)."
 
 
@@ -181,22 +180,21 @@ def _device(job: Job) -> str:
     return catalog_name(job.cluster.device) or job.cluster.device.name
 
 
-def _device_is_unmeasured(answers: Answers) -> Bools:
-    measured = frozenset(answers.predictor.model_card["devices"])
-    return _where(lambda _, group, job: _device(job) not in measured)(answers)
+def _device_is_unmeasured(answers: Predictions, group: int, job: Job) -> bool:
+    return _device(job) not in answers.bases[group].predictor.model_card["devices"]
 
 
-def _kind_is_unmeasured(answers: Answers, _: int, job: Job) -> bool:
-    return not answers.predictor.has_seen(f"stack.{kind_of_stack(job.stack.profile)}")
+def _kind_is_unmeasured(answers: Predictions, group: int, job: Job) -> bool:
+    return not answers.bases[group].predictor.has_seen(f"stack.{kind_of_stack(job.stack.profile)}")
 
 
-def _kind_answers(answers: Answers, group: int, job: Job) -> bool:
+def _kind_answers(answers: Predictions, group: int, job: Job) -> bool:
     stack = job.stack.profile
-    own = stack != kind_of_stack(stack) and not answers.predictor.has_seen(f"suite.{stack}")
+    own = stack != kind_of_stack(stack) and not answers.bases[group].predictor.has_seen(f"suite.{stack}")
     return own and not _kind_is_unmeasured(answers, group, job)
 
 
-def _unpriced_text(_: Answers, row: int, job: Job) -> str:
+def _unpriced_text(_: Predictions, row: int, job: Job) -> str:
     counted = ", ".join(f"{name} x{count}" for name, count in sorted(job.workload.graph.unpriced.items()))
     return f"Operators without a cost formula, priced by memory traffic: {counted}."
 
@@ -206,15 +204,10 @@ def _figures() -> Mapping[str, Any]:
     return packaged_toml(__package__, "data/plausible.toml")
 
 
-def _of_groups(answers: Answers, value: Callable[[Job], float]) -> Floats:
-    """A figure of the groups at every row."""
-    return np.array([value(job) for job in answers.jobs.shared], dtype=np.float64)[answers.jobs.group]
-
-
-def _samples(answers: Answers) -> Floats:
+def _samples(answers: Predictions) -> Floats:
     """Rows of a step, which most figures count."""
-    rows = _of_groups(answers, lambda job: job.workload.rows_per_sample)
-    return answers.columns["global_batch_size"] * rows
+    rows = of_groups(answers.jobs, lambda job: job.workload.rows_per_sample)
+    return answers.figures["global_batch_size"] * rows
 
 
 def _known_batch(job: Job) -> Mapping[str, Any] | None:
@@ -231,27 +224,27 @@ def _most_samples(job: Job) -> float:
     return np.inf if known is None else known["most"] / _units(job, known)
 
 
-def _node_bytes_per_s(answers: Answers) -> Floats:
+def _node_bytes_per_s(answers: Predictions) -> Floats:
     def sample_bytes(job: Job) -> float:
         return float(_figures()["sample_bytes"].get(sample_kind(job.workload), 0.0)) / job.cluster.num_nodes
 
-    return _samples(answers) / answers.columns["step_time_s"] * _of_groups(answers, sample_bytes)
+    return _samples(answers) / answers.figures["step_time_s"] * of_groups(answers.jobs, sample_bytes)
 
 
-def _epoch_is_short(answers: Answers) -> Bools:
+def _epoch_is_short(answers: Predictions) -> Bools:
     least_s = float(_figures()["epoch"]["least_s"])
-    return answers.columns["epoch_time_s"] < least_s
+    return answers.figures["epoch_time_s"] < least_s
 
 
-def _epoch_text(answers: Answers, row: int, _: Job) -> str:
-    epoch = format_duration(float(answers.columns["epoch_time_s"][row]))
+def _epoch_text(answers: Predictions, row: int, _: Job) -> str:
+    epoch = format_duration(float(answers.figures["epoch_time_s"][row]))
     return (
         f"An epoch takes {epoch}: start-up, evaluation and reading the data take longer. Fewer devices "
         "finish about as soon."
     )
 
 
-def _batch_text(answers: Answers, row: int, job: Job) -> str:
+def _batch_text(answers: Predictions, row: int, job: Job) -> str:
     known = _known_batch(job)
     assert known is not None
     return (
@@ -261,7 +254,7 @@ def _batch_text(answers: Answers, row: int, job: Job) -> str:
     )
 
 
-def _rate_text(answers: Answers, row: int, _: Job) -> str:
+def _rate_text(answers: Predictions, row: int, _: Job) -> str:
     planned = _figures()["store"]["node_bytes_per_s"]
     return (
         f"The devices of a node take {format_si(_node_bytes_per_s(answers)[row], 'B/s')} of samples; large "
@@ -270,17 +263,10 @@ def _rate_text(answers: Answers, row: int, _: Job) -> str:
     )
 
 
-def _is_left_open(answers: Answers) -> Bools:
-    """Rows whose request may be filled in in several ways."""
-    if answers.scenarios is None:
-        return np.zeros(len(answers), dtype=bool)
-    found: Bools = answers.scenarios.weights[:, 0] < 1.0
-    return found
-
-
-def _left_open_text(answers: Answers, row: int, _: Job) -> str:
-    assert answers.scenarios is not None
-    low_s, high_s, field = answers.scenarios.told(row, int(answers.jobs.group[row]))
+def _left_open_text(answers: Predictions, row: int, _: Job) -> str:
+    basis, place = answers.basis(row)
+    assert basis.scenarios is not None
+    low_s, high_s, field = basis.scenarios.told(place, int(basis.groups[place]))
     said = f" To narrow it most: say {field}." if field else ""
     measured = packaged_toml(__package__, "data/questions.toml")[
         level_of(answers.requests[answers.jobs.group[row]])
@@ -293,8 +279,8 @@ def _left_open_text(answers: Answers, row: int, _: Job) -> str:
     )
 
 
-def _memory_text(answers: Answers, row: int, job: Job) -> str:
-    return tightness(job, memory_of_job(job)) if answers.columns["fits"][row] else shortfall(job)
+def _memory_text(answers: Predictions, row: int, job: Job) -> str:
+    return tightness(job, memory_of_job(job)) if answers.figures["fits"][row] else shortfall(job)
 
 
 _INPUT_BOUND, _HOST_BOUND = _waits(DATA_STALL), _waits(HOST_STALL)
@@ -307,8 +293,8 @@ REMARKS = (
         _WARNED,
         _epoch_is_asked,
         lambda answers, row, _: (
-            f"No time of an epoch: the dataset {answers.length(row).dataset!r} is not known. To fix: give "
-            "samples=."
+            f"No time of an epoch: the dataset {answers.lengths[answers.jobs.group[row]].dataset!r} is not "
+            "known. To fix: give samples=."
         ),
     ),
     Remark("run-time", _WARNED, _run_is_asked, missing_length),
@@ -318,7 +304,7 @@ REMARKS = (
         lambda answers: ~_run_is_known(answers) & ~_run_is_asked(answers),
         missing_length,
     ),
-    Remark(LEFT_OPEN, _ASSUMED, _is_left_open, _left_open_text),
+    Remark(LEFT_OPEN, _ASSUMED, lambda answers: answers.figures["own_share"] < 1.0, _left_open_text),
     Remark("input-bound", _WARNED, _INPUT_BOUND, _input_text),
     Remark(
         "host-bound",
@@ -332,13 +318,13 @@ REMARKS = (
     Remark(
         "extrapolation",
         _WARNED,
-        lambda answers: answers.times.distance.max(axis=1) > _NEW_STEPS,
+        lambda answers: answers.figures["distance"] > _NEW_STEPS,
         _new_text,
     ),
     Remark(
         UNMEASURED_DEVICE,
         _WARNED,
-        _device_is_unmeasured,
+        _where(_device_is_unmeasured),
         lambda _, row, job: f"No measured run on {_device(job)}: predicted from its data sheet alone.",
     ),
     Remark(TF32_BY_DEFAULT, _WARNED, _where(_convolves_in_tf32), _tf32_text),
@@ -369,7 +355,7 @@ REMARKS = (
     Remark(
         "huge-batch",
         _WARNED,
-        lambda answers: _samples(answers) > _of_groups(answers, _most_samples),
+        lambda answers: _samples(answers) > of_groups(answers.jobs, _most_samples),
         _batch_text,
     ),
     Remark(
@@ -382,8 +368,8 @@ REMARKS = (
         "memory",
         _WARNED,
         lambda answers: (
-            answers.columns["memory_bytes_per_device"]
-            > _of_groups(answers, lambda job: job.cluster.device.usable_bytes)
+            answers.figures["memory_bytes_per_device"]
+            > of_groups(answers.jobs, lambda job: job.cluster.device.usable_bytes)
         ),
         _memory_text,
     ),

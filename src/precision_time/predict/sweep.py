@@ -39,8 +39,8 @@ from ..request.grid import Asked, Block, Grid
 from ..request.layout import needed_fields, option_words
 from ..request.request import Request
 from ..request.schema import ALIASES, RequestFields
-from .answer import Answers
-from .api import answered
+from .answer import answered
+from .predictions import Predictions
 from .remarks import warnings_of
 from .table import FIGURES, SAID
 
@@ -109,7 +109,7 @@ def answer_table(
         some = [part for part in parts if (part.request.predictor is not None) is named]
         pairs = [(part.request, part.jobs) for part in some]
         for numbers, found in answered(pairs, predictor=None if named else trained):
-            if isinstance(found, Answers):
+            if isinstance(found, Predictions):
                 filled.answer(np.concatenate([some[number].rows for number in numbers]), found)
                 continue
             for part in (some[number] for number in numbers):
@@ -196,7 +196,7 @@ class _Filled:
         if len(jobs):
             yield _Part(asked=each, request=request, jobs=jobs, places=places, rows=rows[places])
 
-    def answer(self, rows: Indices, found: Answers) -> None:
+    def answer(self, rows: Indices, found: Predictions) -> None:
         """The columns of answers at their rows."""
         jobs = found.jobs
         for job, its in zip(jobs.shared, jobs.slices(), strict=True):
@@ -212,7 +212,7 @@ class _Filled:
                 "layout": option_words({name: each for name, each in said.items() if name != "batch_size"}),
             }
             self.set(rows[its], words)
-        self.set(rows, {**found.columns, "fits": found.columns["fits"] > 0.0, "warnings": warnings_of(found)})
+        self.set(rows, {**found.figures, "fits": found.figures["fits"] > 0.0, "warnings": warnings_of(found)})
 
 
 def _as(kind: type, value: Any) -> Any:

@@ -16,4 +16,4 @@ def own_job_s(model: Any, **options: Any) -> float:
     `predict_time` says the middle of all that a request leaves open (`predict.scenarios`).
     """
     job = Request.of({"model": model, **options}).resolve()
-    return float(answer(Jobs.of([job]), shipped_predictor()).columns["step_time_s"][0])
+    return float(answer(Jobs.of([job]), shipped_predictor()).figures["step_time_s"][0])

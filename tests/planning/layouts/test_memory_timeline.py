@@ -23,7 +23,6 @@ from precision_time.planning.layouts.pictures import memory_page, memory_svg, wr
 from precision_time.planning.layouts.timeline import step_timeline
 from precision_time.precision.catalog import get_policy
 from precision_time.predict.answer import answer
-from precision_time.predict.view import prediction_of
 from precision_time.workload.resolve import load_workload
 
 MODELS = {"llama3.2-1b": 2048, "deepseek-v2-lite": 2048, "resnet50": None, "bert-large-uncased": 512}
@@ -39,9 +38,7 @@ def memory_of(layout: Layout, model: str = "llama3.2-1b", stack: str = "megatron
         layout=layout,
         stack=profile.stack(),
     )
-    return memory_of_step(
-        job, step_timeline(job, prediction_of(answer(Jobs.of([job]), shipped_predictor()), 0))
-    )
+    return memory_of_step(job, step_timeline(job, answer(Jobs.of([job]), shipped_predictor())[0]))
 
 
 @st.composite

@@ -17,7 +17,6 @@ from precision_time.parallel.layout import Layout, PipelineSchedule
 from precision_time.planning.layouts.pictures import step_page, step_svg, write_picture
 from precision_time.planning.layouts.timeline import Bar, StepTimeline, Stream, step_timeline
 from precision_time.predict.answer import answer
-from precision_time.predict.view import prediction_of
 
 from .conftest import Question
 
@@ -35,7 +34,7 @@ LAYOUTS = {
 @pytest.fixture(scope="module", params=LAYOUTS)
 def step(request: pytest.FixtureRequest, small: Question) -> StepTimeline:
     job = under(small.job, LAYOUTS[request.param])
-    return step_timeline(job, prediction_of(answer(Jobs.of([job]), shipped_predictor()), 0))
+    return step_timeline(job, answer(Jobs.of([job]), shipped_predictor())[0])
 
 
 def shown(bars: tuple[Bar, ...]) -> list[Bar]:

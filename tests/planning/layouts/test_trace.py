@@ -23,7 +23,6 @@ from precision_time.planning.layouts.memory_timeline import MemoryTimeline, memo
 from precision_time.planning.layouts.timeline import StepTimeline, step_timeline
 from precision_time.planning.layouts.trace import trace_document, write_trace
 from precision_time.predict.answer import answer
-from precision_time.predict.view import prediction_of
 
 from .conftest import Question
 from .test_timeline import LAYOUTS
@@ -38,7 +37,7 @@ def traced(
     request: pytest.FixtureRequest, small: Question
 ) -> tuple[StepTimeline, MemoryTimeline, list[dict[str, Any]]]:
     job = under(small.job, LAYOUTS[request.param])
-    step = step_timeline(job, prediction_of(answer(Jobs.of([job]), shipped_predictor()), 0))
+    step = step_timeline(job, answer(Jobs.of([job]), shipped_predictor())[0])
     memory = memory_of_step(job, step)
     return step, memory, json.loads(json.dumps(trace_document(step, memory), allow_nan=False))["traceEvents"]
 

@@ -13,11 +13,10 @@ from typing import Any
 
 from precision_time.cost.job import Job
 from precision_time.cost.recompute import recomputed_nodes
-from precision_time.cost.utilization import peak_of_products, training_flops
+from precision_time.cost.utilization import model_flops_utilization, peak_of_products, training_flops
 from precision_time.errors import ConfigError
 from precision_time.io import packaged_toml
 from precision_time.parallel.layout import Recompute
-from precision_time.predict.answer import model_flops_utilization
 from precision_time.render.blocks import TEXT_WIDTH, Block, Text, Tone
 from precision_time.render.result import Result
 from precision_time.request.request import Request

@@ -11,8 +11,8 @@ from precision_time.corpus.jobs import job_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.cost.job import Job, Jobs
 from precision_time.cost.step import price
+from precision_time.cost.utilization import model_flops_utilization
 from precision_time.planning.energy.power import device_power_w
-from precision_time.predict.answer import model_flops_utilization
 from precision_time.render.document import Section
 from precision_time.render.table import CellValue, Table, columns_of
 from precision_time_papers.contract import Floats

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from ...arrays import Ints
+from ...cost.utilization import model_flops_utilization
 from ...diagnostics import Diagnostics
 from ...errors import PrecisionTimeError
-from ...predict.answer import model_flops_utilization
 from ...predict.sweep import Table, sweep_tables
 from ...records import dataclass
 from ...request.batch import says_no_layout, tokens_per_sample

@@ -14,7 +14,8 @@ from ...errors import ConfigError
 from ...learn.artifact import chosen_predictor
 from ...parallel.layout import Layout
 from ...parallel.space import Fixed
-from ...predict.api import diagnostics_of, predict
+from ...predict.answer import diagnostics_of
+from ...predict.api import predict
 from ...predict.prediction import Prediction
 from ...predict.remedies import at_layout, suggest_fit
 from ...ray_executor import open_executor

@@ -27,7 +27,6 @@ from ...parallel.validation import layout_warnings
 from ...precision.policy import PrecisionPolicy
 from ...predict.answer import answer
 from ...predict.remedies import at_layout
-from ...predict.view import prediction_of
 from ...request.request import Request
 from ...units import format_bytes
 from .advice import shortfall, why_first
@@ -309,9 +308,7 @@ def _ranked(
     jobs = [_remarked(under(plain, layout), plain, shape) for layout in best]
     requests = [] if request is None else [at_layout(request, job) for job in jobs]
     table = answer(Jobs.of(jobs), pricing.predictor, coverage=coverage, requests=requests)
-    answers = [
-        RankedLayout(layout=layout, prediction=prediction_of(table, row)) for row, layout in enumerate(best)
-    ]
+    answers = [RankedLayout(layout=layout, prediction=each) for layout, each in zip(best, table, strict=True)]
     answers.sort(key=lambda each: each.step_time_s)
     return tuple(sorted(answers, key=lambda each: _behind(each, answers[0], simplest)))
 

@@ -12,7 +12,7 @@ from ...cache import data
 from ...cost.job import Job
 from ...cost.optimizer import state_bytes, states_per_param
 from ...io import packaged_toml
-from ...predict.answer import spread_of_runs
+from ...predict.columns import spread_of_runs
 from ...records import dataclass
 
 _SECONDS_PER_HOUR = 3600.0
