@@ -11,7 +11,7 @@ EDITABLE := --editable '.[train,capture,plots,ray,client]' --editable 'packages/
 	--editable 'packages/integrations[all]' --editable 'packages/papers[schedule,reinforcement]'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types wheel unit nightly docs docs-check site bench accuracy accuracy-diff papers predictors large-models limits clean
+.PHONY: help demo test lint format types wheel unit nightly docs docs-check site bench benchmark peers accuracy accuracy-diff papers predictors large-models limits clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,10 @@ $(VENV)/.core: $(VENV)/.created $(PACKAGE_FILES)
 $(VENV)/.dev: $(VENV)/.created $(PACKAGE_FILES)
 	$(INSTALL) --constraint constraints.txt torch
 	$(INSTALL) --constraint constraints.txt --requirement requirements-dev.txt $(EDITABLE)
+	@touch $(VENV)/.core $@
+
+$(VENV)/.benchmark: $(VENV)/.created $(PACKAGE_FILES)
+	$(PIP) install --constraint constraints.txt --editable '.[train]' --editable packages/integrations --editable packages/papers
 	@touch $(VENV)/.core $@
 
 demo: $(VENV)/.core ## Install the core alone and predict real training jobs at several precisions
@@ -69,6 +73,12 @@ site: $(VENV)/.dev ## Build the documentation as a site in site/; its warnings, 
 
 bench: $(VENV)/.dev ## Measure this machine against the speed targets
 	$(ENVIRONMENT) $(BIN)/python benchmarks/run.py
+
+benchmark: $(VENV)/.benchmark ## The open benchmark: every predictor on public runs; docs/reference/benchmark.md
+	$(ENVIRONMENT) $(BIN)/python benchmarks/predictors/run.py
+
+peers: $(VENV)/.benchmark ## Fetch the peers that `make benchmark` then asks live, each at its pinned commit
+	$(BIN)/python benchmarks/predictors/fetch.py
 
 accuracy: $(VENV)/.dev ## Cross-validate over the corpus and write docs/reference/accuracy.md
 	$(ENVIRONMENT) $(BIN)/python packages/papers/studies/accuracy.py

@@ -230,14 +230,17 @@ def lines_of(paths: list[Path]) -> int:
 
 
 def _by_room() -> dict[str, list[Path]]:
-    """Python files of the core by folder, those beside the folders as `root`; of the members by member."""
+    """Python files of the core by folder, those beside the folders as `root`; of the members by member.
+
+    `benchmark` is the open benchmark of predictors, the one part outside that others build on.
+    """
     rooms: dict[str, list[Path]] = {}
     for path in source_files():
         package, *parts = place_of(path)
         room = parts[0] if len(parts) > 1 else "root"
         own = package.removeprefix("precision_time_")
         rooms.setdefault(room if package == "precision_time" else own, []).append(path)
-    return rooms
+    return {**rooms, "benchmark": sorted((ROOT / "benchmarks" / "predictors").rglob("*.py"))}
 
 
 def core_api() -> dict[str, list[str]]:

@@ -143,6 +143,7 @@ class Headline:
         ]
         after = "; give epochs= for the run" if self.is_epoch else f"; {_LEFT_OUT}"
         took = f"{format_duration(self.run_s)}{_within(self.run_interval)}"
+        spent = [*spent, *([self.samples] if self.samples else [])]
         return f"{self._taking(what)} {', '.join([took, *spent])}{after}."
 
     def _line_of_units(self) -> str:
@@ -151,17 +152,17 @@ class Headline:
         give = self.run_missing.partition("To fix: give ")[2].rstrip(".")
         asked = f"; for the run give {give}" if give else ""
         units = self._taking(f"a million {self.throughput_unit.partition('/')[0]}", many=True)
-        return f"{units} {format_duration(seconds)}{usd}{asked}."
+        samples = f", {self.samples}" if self.samples else ""
+        return f"{units} {format_duration(seconds)}{usd}{samples}{asked}."
 
     def step_line(self) -> str:
         """Whether it fits, the time of a step, how much of a device that uses."""
         used, has = self.memory_bytes_per_device / GIBI, self.device_memory_bytes / GIBI
         memory = f"Fits: {used:.1f} of {has:.1f} GiB per device. " if self.fits else ""
-        samples = f", {self.samples}" if self.samples else ""
         mfu = "" if self.mfu is None else f", MFU {self.mfu:.1%}"
         return (
             f"{memory}{self._taking('a step')} {format_duration(self.step_time_s)} "
-            f"({_of_coverage(self.step_interval)}){samples}: {grouped(self.throughput)} "
+            f"({_of_coverage(self.step_interval)}): {grouped(self.throughput)} "
             f"{self.throughput_unit}{mfu}."
         )
 

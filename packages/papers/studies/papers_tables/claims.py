@@ -22,6 +22,8 @@ class Claim:
     rows: int
     """Runs, jobs or cells that ours is computed from."""
     verdict: str
+    scope: str = "-"
+    """Of which jobs, and what of them the predictor knew."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +64,8 @@ def glance(sections: Sequence[Section]) -> str:
     """The claims that sections answer as a table in Markdown."""
     claims = [claim for section in sections if isinstance(section, PaperSection) for claim in section.claims]
     return Table(
-        columns=("claim", "its figure", "ours", ">rows", "verdict"),
-        rows=tuple((each.claim, each.paper, each.ours, each.rows, each.verdict) for each in claims),
+        columns=("claim", "its figure", "ours", ">rows", "scope", "verdict"),
+        rows=tuple(
+            (each.claim, each.paper, each.ours, each.rows, each.scope, each.verdict) for each in claims
+        ),
     ).markdown()

@@ -84,7 +84,8 @@ CAMPAIGNS = (
     Campaign(
         name="own-ray-nodes-cpu",
         labels=("", "simulated-nodes"),
-        words="Ray nodes in network namespaces of one machine, workers with an enforced share of a core",
+        words="simulated: Ray nodes in network namespaces of one machine, workers with an enforced share of "
+        "a core",
     ),
 )
 

@@ -27,6 +27,7 @@ FOLDS = 5
 TREES_BY_MODEL = 0.5
 """Share of the trees of the hold-out by model."""
 OURS, STAGES, BLIND, BLIND_FP32 = "ours", "hierarchical", "blind", "blind, fitted on fp32"
+UNSEEN_SOURCE = "ours, its source held out"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +76,12 @@ class Study:
     @cached_property
     def folds(self) -> tuple[tuple[Fold, ...], ...]:
         """By configuration among the rows on the paper's chips; of each seed."""
+        return self._folds("configuration")
+
+    def _folds(self, protocol: str) -> tuple[tuple[Fold, ...], ...]:
         rows = np.flatnonzero(self.on_chips)
         part = self.table.measured.take(rows)
-        split = PROTOCOLS["configuration"].split
+        split = PROTOCOLS[protocol].split
         found = (split(part.measurements, seed, FOLDS, part.jobs.twins()) for seed in range(self.seeds))
         return tuple(
             tuple(Fold(train=rows[fold.train], test=rows[fold.test]) for fold in folds) for folds in found
@@ -97,8 +101,12 @@ class Study:
             for name, estimator in kinds.items()
             for seed, folds in enumerate(self.folds)
             for fold in folds
+        ] + [
+            (UNSEEN_SOURCE, PrecisionAware(seed=seed), fold)
+            for seed, folds in enumerate(self._folds("source"))
+            for fold in folds
         ]
-        sums = {name: np.zeros(len(self.runs)) for name in kinds}
+        sums = {name: np.zeros(len(self.runs)) for name in (*kinds, UNSEEN_SOURCE)}
         measured_s = self.table.measured_s
         small = (self._task(estimator, fold) for _, estimator, fold in tasks)
         for (name, _, fold), (found, _) in zip(tasks, self.executor(fit_fold, small), strict=True):

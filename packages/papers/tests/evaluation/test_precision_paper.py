@@ -58,14 +58,14 @@ def test_cells_are_the_means_of_their_rows(study) -> None:
     rows = {row[0]: row for row in table.rows}
     mask = study.in_scope & np.array([run.precision == "fp16-mixed" for run in study.runs])
     assert rows["fp16-mixed"][1] == mask.sum() > 0
-    assert rows["fp16-mixed"][-1].startswith(f"{study.errors[OURS][mask].mean():.1f} (")
+    assert rows["fp16-mixed"][-2].startswith(f"{study.errors[OURS][mask].mean():.1f} (")
     assert rows["fp16-mixed"][3] == cell(study.errors[BLIND_FP32], mask)
 
 
 def test_claims_say_what_the_tables_have(study) -> None:
     section = by_precision(study)
     claims = {claim.claim: claim for claim in section.claims}
-    for name, count, *_, aware, _, ours in section.tables[0].rows:
+    for name, count, *_, aware, _, ours, _ in section.tables[0].rows:
         if found := claims.pop(f"its error in {name} (digest, unverified)", None):
             assert (found.paper, found.rows) == (f"{aware} %", count)
             assert found.ours.replace(" %", "").replace("median ", "") == ours
@@ -73,7 +73,22 @@ def test_claims_say_what_the_tables_have(study) -> None:
     assert sorted(claims) == [
         "a predictor blind to the precision errs by up to",
         "the precision-aware predictor's error over its settings",
+        "the precision-aware predictor's error over its settings, a cluster never seen",
+        "the precision-aware predictor's error over its settings, labels that the source states",
     ]
+    named = {claim.claim: claim for claim in section.claims}
+    known, unseen = (
+        named[f"the precision-aware predictor's error over its settings{words}"]
+        for words in ("", ", a cluster never seen")
+    )
+    assert known.rows == unseen.rows
+    assert "no run of the same source is known" in unseen.scope
+
+
+def test_no_run_of_a_scored_source_was_fitted_where_sources_are_held_out(study) -> None:
+    sources = np.array(study.sources)
+    for fold in study._folds("source")[0]:
+        assert not {*sources[fold.train]} & {*sources[fold.test]}
 
 
 def test_a_glance_has_a_row_for_each_claim_and_none_without(study) -> None:

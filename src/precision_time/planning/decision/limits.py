@@ -20,6 +20,7 @@ _MONEY = re.compile(
 _SIGNS = {"$": USD, "US$": USD, "€": "EUR", "£": "GBP"}
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6}
 _SECONDS_PER_DAY = 86400.0
+_NUMBER = re.compile(r"[0-9.]+")
 _DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}.*")
 
 
@@ -95,6 +96,12 @@ def limits_of(
 def _deadline(given: str | float | datetime | date, now: datetime | None) -> tuple[float, str]:
     """Seconds from now, and the date as it was understood; empty of a duration."""
     moment = _moment(given)
+    if isinstance(given, str) and _NUMBER.fullmatch(given.strip()):
+        number = given.strip()
+        raise ConfigError(
+            f"deadline {shown(given)} has no unit. The rule: a duration or a date. To fix: {number}h, "
+            f"{number}d or {number}min."
+        )
     if moment is None:
         return duration_s("deadline", given), ""  # type: ignore[arg-type]
     start = now or datetime.now(UTC)

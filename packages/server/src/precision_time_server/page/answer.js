@@ -15,9 +15,10 @@ export function spoken(side, prefix) {
   const prediction = side.prediction.value;
   if (status === "failed" && problem.message) return `${prefix}${problem.message}`;
   if (status !== "done" || !prediction) return "";
-  const run = prediction.total_time_s === null ? "" : `, the run ${duration(prediction.total_time_s)}`;
+  const [name, time] = runOf(prediction);
+  const [, money] = costOf(prediction);
   const fit = prediction.fits ? "" : " It does not fit in memory.";
-  return `${prefix}A step takes ${duration(prediction.step_time_s)} at ${asked(prediction)}${run}.${fit}`;
+  return `${prefix}${name}: ${time}, ${money}. A step takes ${duration(prediction.step_time_s)} at ${asked(prediction)}.${fit}`;
 }
 
 export function Answer({ side, letter, titled }) {
@@ -84,38 +85,58 @@ const of = (prediction) => {
   return `${prediction.model} on ${count(prediction.gpus)} × ${prediction.device}${nodes}, ${prediction.precision}, batch ${count(prediction.batch_size)} per device, ${count(prediction.global_batch_size)} per step, ${prediction.stack}`;
 };
 
+/** One order, that of the command line: the run, its money, whether it fits; then the step. */
 function Headline({ prediction, several }) {
   const { low_s, high_s, coverage } = prediction.interval;
+  const lead = [runOf(prediction), costOf(prediction), fitOf(prediction)];
   return html`<div class="headline">
-    <p class="figure"><strong>${duration(prediction.step_time_s)}</strong> <span>per step${several ? html` at <b>${asked(prediction)}</b>` : ""}</span></p>
-    <p class="interval">${range(low_s, high_s)} with ${share(coverage)} probability</p>
-    ${prediction.fits ? null : html`<p class="problem">Does not fit: ${bytes(prediction.memory_bytes_per_device)} needed, ${bytes(prediction.device_memory_bytes)} per device.</p>`}
+    <dl class="lead">${lead.map(([name, value, note]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd>${note ? html`<dd class="note">${note}</dd>` : null}</div>`)}</dl>
+    ${prediction.fits ? null : html`<p class="problem">Does not fit: ${bytes(prediction.memory_bytes_per_device)} needed, ${bytes(prediction.device_memory_bytes)} per device. The other figures are of a device that held it.</p>`}
+    <p class="step"><strong>${duration(prediction.step_time_s)}</strong> per step${several ? html` at <b>${asked(prediction)}</b>` : ""}, ${range(low_s, high_s)} with ${share(coverage)} probability; ${rate(prediction.throughput)} ${prediction.throughput_unit}</p>
     <p class="what">${of(prediction)}</p>
   </div>`;
 }
 
+const MILLION = 1e6;
+const HOUR_S = 3600;
+
+/** How long: the run; where its length is not known, a million of what is trained on, and what to give. */
+export function runOf(prediction) {
+  const total = prediction.total_interval;
+  if (prediction.total_time_s !== null) return ["The run", duration(prediction.total_time_s), total ? `${range(total.low_s, total.high_s)} with ${share(total.coverage)} probability` : ""];
+  const units = prediction.throughput_unit.split("/")[0];
+  return [`A million ${units}`, duration(MILLION / prediction.throughput), "For the run, give its length: epochs, steps or tokens."];
+}
+
+/** What it costs at the cheapest dated offer, and of how many hours. */
+function costOf(prediction) {
+  const hours = prediction.device_hours;
+  const note = hours === null ? "" : `${count(Number(hours.toPrecision(3)))} device-hours`;
+  if (prediction.usd_per_hour === null || prediction.usd_per_hour === undefined) return ["Cost", "–", ["no price is known", note].filter(Boolean).join("; ")];
+  const seconds = prediction.total_time_s ?? MILLION / prediction.throughput;
+  return ["Cost", money((prediction.usd_per_hour * seconds) / HOUR_S), note];
+}
+
+const fitOf = (prediction) => ["Memory", prediction.fits ? "fits" : "does not fit", `${bytes(prediction.memory_bytes_per_device)} of ${bytes(prediction.device_memory_bytes)} per device`];
+
 function Figures({ side, prediction }) {
   const run = side.run.shown.value;
-  const total = prediction.total_interval;
   const figures = [
-    ["Run", duration(prediction.total_time_s), total ? range(total.low_s, total.high_s) : prediction.total_time_s === null ? "give its length" : ""],
-    ["Cost of the run", ...costOf(run, prediction)],
     ["Epoch", duration(prediction.epoch_time_s), prediction.steps_per_epoch === null ? "" : `${count(prediction.steps_per_epoch)} steps`],
     ["Throughput", rate(prediction.throughput), prediction.throughput_unit],
     ["MFU", share(prediction.mfu), "of the dense peak"],
-    ["Memory per device", bytes(prediction.memory_bytes_per_device), `of ${bytes(prediction.device_memory_bytes)}`],
+    ["With start-up", ...wholeRun(run, prediction)],
   ];
-  if (prediction.device_hours !== null) figures.push(["Device-hours", count(Number(prediction.device_hours.toPrecision(3))), "of all devices"]);
   return html`<dl class="figures">${figures.map(([name, value, note]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd>${note ? html`<dd class="note">${note}</dd>` : null}</div>`)}</dl>`;
 }
 
-/** Money of the whole run, with start-up, checkpoints and failures. */
-function costOf(run, prediction) {
-  if (prediction.total_time_s === null) return ["–", ""];
+/** Time and money from the start of the job to its end, with checkpoints and failures. */
+function wholeRun(run, prediction) {
+  if (prediction.total_time_s === null) return ["–", "give the length of the run"];
   if (run.status === "waiting") return ["…", ""];
   if (run.status === "failed") return ["–", run.problem.message.split("To fix:")[0]];
   const found = run.value;
-  if (!found || found.cost_usd === null || found.cost_usd === undefined) return ["–", "no price is known"];
-  const [low, high] = found.cost_interval_usd ?? [];
-  return [money(found.cost_usd), low === undefined ? "" : `${money(low)} – ${money(high)}, in ${duration(found.total_s)} with start-up`];
+  if (!found) return ["–", ""];
+  const spent = found.cost_usd === null || found.cost_usd === undefined ? "" : `, ${money(found.cost_usd)}`;
+  return [duration(found.total_s), `checkpoints and failures too${spent}`];
 }

@@ -1,9 +1,8 @@
 // The page: a form on one side, the answer on the other.
 import { effect, html, render, signal } from "./html.js";
 import { token, tokenWanted } from "./api.js";
-import { Answer, spoken } from "./answer.js";
+import { Answer, runOf, spoken } from "./answer.js";
 import { Comparison } from "./comparison.js";
-import { duration } from "./format.js";
 import { Form } from "./form.js";
 import { compareWithCopy, comparing, edited, sides, start, stopComparing, unknownNames } from "./state.js";
 import { ThemeSwitch } from "./theme-switch.js";
@@ -56,7 +55,8 @@ function Peek({ side }) {
   const prediction = side.prediction.value;
   if (!prediction) return null;
   const stale = side.main.shown.value.status === "waiting";
-  return html`<a class="peek" href="#answer" onClick=${skip}><span>${stale ? "Predicting …" : `${duration(prediction.step_time_s)} per step${prediction.fits ? "" : ", does not fit"}`}</span><span>Answer</span></a>`;
+  const [name, time] = runOf(prediction);
+  return html`<a class="peek" href="#answer" onClick=${skip}><span>${stale ? "Predicting …" : `${name}: ${time}${prediction.fits ? "" : ", does not fit"}`}</span><span>Answer</span></a>`;
 }
 
 /** The address behind the # holds the job, so that the link moves the focus and not the address. */

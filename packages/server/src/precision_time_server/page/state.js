@@ -12,6 +12,9 @@ const EXAMPLE = { model: "resnet50", device: "A100-SXM4-80GB", gpus: "8", precis
 /** Fields that change what the page shows, and not the answer. */
 const SHOWN_ONLY = ["chosen", "deadline", "budget"];
 
+/** What a model is trained with: another model does not take it over, unless somebody typed it. */
+const OF_MODEL = ["sizes", "batch_size", "global_batch_size", "global_batch_tokens", "seq_len", "image_size", "epochs", "steps", "tokens", "dataset", "samples"];
+
 export { fields };
 export const sides = signal([newSide()]);
 /** Which job the form edits: 0 or 1. */
@@ -30,6 +33,7 @@ function newSide(state = {}) {
     timeline: latest(),
     plan: latest(),
     whyOpen: signal(false),
+    typed: new Set(),
   };
   side.predictions = computed(() => predictionsOf(side.main.shown.value.value));
   side.prediction = computed(() => chosenOf(side.predictions.value, side.state.value.chosen));
@@ -53,6 +57,8 @@ function chosenOf(predictions, chosen) {
 
 export function setField(side, name, text) {
   const state = { ...side.state.value };
+  if (name !== "model") side.typed.add(name);
+  else if (text !== state.model) OF_MODEL.filter((each) => !side.typed.has(each)).forEach((each) => delete state[each]);
   if (text === "") delete state[name];
   else state[name] = text;
   side.state.value = state;
@@ -63,7 +69,9 @@ export function setFields(side, changes) {
 }
 
 export function compareWithCopy() {
-  sides.value = [sides.value[0], watched(newSide({ ...sides.value[0].state.value }))];
+  const copy = newSide({ ...sides.value[0].state.value });
+  copy.typed = new Set(sides.value[0].typed);
+  sides.value = [sides.value[0], watched(copy)];
   edited.value = 1;
 }
 
