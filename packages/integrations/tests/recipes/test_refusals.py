@@ -57,6 +57,43 @@ def test_what_only_a_run_knows_is_told_and_not_defaulted() -> None:
     assert any(each.startswith("line 3: num_train_epochs=$(nproc)") for each in recipe.unread)
 
 
+def test_what_a_file_is_based_on_is_read_below_it_and_told_where_it_is_missing() -> None:
+    text = "base_config: base.yml\nmodel_name: llama2-7b\nper_device_batch_size: 4\nmax_target_length: 512\n"
+    files = {"base.yml": "per_device_batch_size: 12\nremat_policy: full\n"}
+    recipe = read_text(text, "maxtext", files.get, name="a.yml")
+    assert (recipe.fields["batch_size"], recipe.fields["recompute"]) == (4, "full")
+    assert not recipe.unread
+    alone = read_text(text, "maxtext", no_files, name="a.yml")
+    assert any("line 1: base_config=base.yml: the file base.yml that it is based on is not there" in each
+               for each in alone.unread)  # fmt: skip
+
+
+def test_files_that_are_based_on_one_another_end() -> None:
+    files = {
+        "a.yml": "base_config: b.yml\nsteps: 3\n",
+        "b.yml": "base_config: a.yml\nmodel_name: llama2-7b\n",
+    }
+    recipe = read_text(files["a.yml"], "maxtext", files.get, name="a.yml")
+    assert (recipe.fields["model"], recipe.fields["steps"]) == ("llama2-7b", 3)
+    assert any("more than 4 files that are based on one another" in each for each in recipe.unread)
+
+
+def test_variables_of_a_shell_are_told_and_not_defaulted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BS", "64")
+    text = (
+        "llamafactory-cli train --model_name_or_path gpt2 --stage sft --cutoff_len ${LEN:-512}"
+        " --per_device_train_batch_size $BS --num_train_epochs $(nproc)\n"
+    )
+    recipe = read_text(text, "command", no_files, name="run.sh")
+    assert not {"batch_size", "epochs"} & recipe.fields.keys()
+    assert recipe.fields["seq_len"] == 512
+    told = [f"line 1: {name}: known only when it runs" for name in (
+        "per_device_train_batch_size=$BS", "num_train_epochs=$(nproc)"
+    )]  # fmt: skip
+    assert all(any(each.startswith(words) for each in recipe.unread) for words in told), recipe.unread
+    assert any(each.startswith("LEN is taken as 512") for each in recipe.assumed)
+
+
 def test_two_trainers_in_one_script_are_refused_with_their_lines(tmp_path: Path) -> None:
     path = tmp_path / "two.py"
     path.write_text(_TWO)

@@ -86,6 +86,13 @@ def _with_includes(
                 key: replace(each, file=value.word) for key, each in read_document(value.word, text).items()
             }
             found = {**below, **found}
+    for key in vocabulary.includes:
+        if key in found:
+            value = found.pop(key)
+            unread.append(
+                f"{place_of(value.line, value.file)}{key}={value.word}: more than {_MOST_INCLUDES} files "
+                "that are based on one another are not read"
+            )
     return found
 
 
