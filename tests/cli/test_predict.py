@@ -320,3 +320,16 @@ def test_the_step_as_a_trace(cli: Callable[..., Any], tmp_path: Path) -> None:
     assert several.code != 0 and "--trace shows one job" in several.err
     other = cli("predict", *job, "--trace", str(tmp_path / "step.svg"))
     assert other.code != 0 and "step.json" in other.err
+
+
+def test_devices_of_several_kinds_are_one_answer(cli: Callable[..., Any], tmp_path: Path) -> None:
+    answer = cli("predict", "resnet18", "-d", "2xT4+2xV100", "-p", "fp16-mixed", "-b", "32")
+    assert answer.code == 0 and "waits" in answer.out and "uneven batches" in answer.out
+    found = json.loads(
+        cli("predict", "resnet18", "-d", "2xT4+V100", "-p", "fp16-mixed", "-b", "32", "--json").out
+    )
+    assert [part["gpus"] for part in found["parts"]] == [2, 1] and found["fits"]
+    refused = cli("predict", "resnet18", "-d", "2xT4+2xV100", "--pp", "2")
+    assert refused.code != 0 and "plain data parallelism" in refused.err
+    refused = cli("predict", "resnet18", "-d", "2xT4+2xV100", "--out", str(tmp_path / "t.csv"))
+    assert refused.code != 0 and "leave out --jobs, --out" in refused.err
