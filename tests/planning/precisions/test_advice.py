@@ -51,6 +51,14 @@ def test_what_is_recommended_fits_and_keeps_the_budget(budget: float) -> None:
     assert json.loads(json.dumps(advice.to_dict(), allow_nan=False))["recommended"] == advice.recommended
 
 
+def test_a_gap_that_another_recipe_has_is_said_with_the_advice() -> None:
+    advice = advise_precisions(Request.of(JOB), risk_budget=0.0025)
+    taken = advice[advice.recommended]
+    assert taken.precision == "fp8-mixed" and taken.risk is not None and taken.risk.other_recipe
+    said = f"The gap was found with {taken.risk.other_recipe} scaling, not with {taken.recipe}."
+    assert said in advice.reason
+
+
 def test_where_nothing_fits_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["precisions", "advise", "llama3-70b", "-d", "A100", "-b", "1", "-p", "bf16-mixed,fp32"])

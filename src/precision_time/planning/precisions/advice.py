@@ -271,6 +271,8 @@ def _recommended(rows: Sequence[AdvisedPrecision], budget: float) -> tuple[Advis
     if others and best is fastest:
         second = min(others, key=_step_s)
         words += f"; {_faster(_step_s(second) / _step_s(best))} {second.precision}"
+    if best.risk is not None and best.risk.other_recipe:
+        words += f". The gap was found with {best.risk.other_recipe} scaling, not with {best.recipe}"
     return best, f"It is {words}."
 
 

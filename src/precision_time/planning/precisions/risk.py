@@ -54,6 +54,8 @@ class Risk:
     """Parameters of the model that it was found with."""
     error: float | None = None
     """Standard error of a measured gap over its seeds; None where it is not known."""
+    other_recipe: str = ""
+    """The recipe that it was found with, where that is not the one it is asked for."""
 
     @property
     def counted(self) -> float:
@@ -158,6 +160,7 @@ def _published(precision: str, recipe: str | None) -> Risk | None:
         basis=Basis.PUBLISHED,
         params=float(gap["params"]),
         source=f"{bound}{gap['loss_gap']:.2%}: {gap['text']} ({gap['source']}){other}",
+        other_recipe=its if other else "",
     )
 
 
