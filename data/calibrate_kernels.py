@@ -104,6 +104,7 @@ PRIORS: Mapping[str, float] = {
     "memory.embedding": 0.6,
     "memory.pool": 0.3,
     "memory.gather": 0.16,
+    "memory.dispatch": 0.3,
     "memory.unknown": 0.6,
     "transposed": 1.5,
     "category": 1.0,

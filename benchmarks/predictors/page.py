@@ -184,7 +184,7 @@ def settings_part(said: Mapping[str, Any]) -> Iterator[str]:
         "* A predictor that one factor could not improve on its rows, within "
         f"{_SHARE * AT_BEST_WITHIN:g} %, is marked \"as if fitted\"."
     )  # fmt: skip
-    yield "\nNot run, as they cannot answer without a GPU:\n"
+    yield "\nNot asked:\n"
     yield from (f"* {each['name']}: {each['why']}." for each in peers["not_run"])
 
 

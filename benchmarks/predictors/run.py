@@ -138,7 +138,7 @@ def record(entry: ModuleType, path: Path, rows: Sequence[Row], lines: Sequence[R
     }
     for line in lines:
         figures = [
-            line[name] and float(f"{line[name]:.6g}") for name in ("predicted_s", "seconds_per_answer")
+            line[name] and float(f"{line[name]:.5g}") for name in ("predicted_s", "seconds_per_answer")
         ]
         answer = (facts[line["row"]], figures[0], line["reason"], figures[1])
         variants[line["predictor"]]["answers"][line["row"]] = answer

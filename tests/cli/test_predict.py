@@ -187,7 +187,7 @@ SHAPE = {
     **dict.fromkeys(("nearest_measurements", "diagnostics"), list),
     "fits": bool,
     "total_interval": dict | None,
-    "device_hours": float | None,
+    **dict.fromkeys(("device_hours", "cost_usd", "usd_per_hour"), float | None),
     "total_time_missing": str,
     "device_memory_bytes": float,
     "params": float,
@@ -207,8 +207,11 @@ def test_the_shape_of_a_real_answer_in_json(cli: Callable[..., Any], words: str)
     answer = json.loads(cli("predict", *words.split(), "--json").out)
     assert answer.keys() == {"predictions", "skipped"}
     [document] = answer["predictions"]
-    assert {name: type(value) for name, value in document.items() if not isinstance(value, SHAPE[name])} == {}
-    assert document.keys() == SHAPE.keys()
+    assert {name: type(value) for name, value in document.items()
+            if name in SHAPE and not isinstance(value, SHAPE[name])} == {}  # fmt: skip
+    apart = set() if document["fits"] else {"if_it_fitted"}
+    assert document.keys() == SHAPE.keys() | apart
+    assert [*document][:3] == ["total_time_s", "total_interval", "cost_usd"]  # the run leads
     assert all(isinstance(value, float) for name in ("terms", "memory_terms", "interval")
                for value in document[name].values())  # fmt: skip
     for run in document["nearest_measurements"]:
@@ -317,3 +320,16 @@ def test_the_step_as_a_trace(cli: Callable[..., Any], tmp_path: Path) -> None:
     assert several.code != 0 and "--trace shows one job" in several.err
     other = cli("predict", *job, "--trace", str(tmp_path / "step.svg"))
     assert other.code != 0 and "step.json" in other.err
+
+
+def test_devices_of_several_kinds_are_one_answer(cli: Callable[..., Any], tmp_path: Path) -> None:
+    answer = cli("predict", "resnet18", "-d", "2xT4+2xV100", "-p", "fp16-mixed", "-b", "32")
+    assert answer.code == 0 and "waits" in answer.out and "uneven batches" in answer.out
+    found = json.loads(
+        cli("predict", "resnet18", "-d", "2xT4+V100", "-p", "fp16-mixed", "-b", "32", "--json").out
+    )
+    assert [part["gpus"] for part in found["parts"]] == [2, 1] and found["fits"]
+    refused = cli("predict", "resnet18", "-d", "2xT4+2xV100", "--pp", "2")
+    assert refused.code != 0 and "plain data parallelism" in refused.err
+    refused = cli("predict", "resnet18", "-d", "2xT4+2xV100", "--out", str(tmp_path / "t.csv"))
+    assert refused.code != 0 and "leave out --jobs, --out" in refused.err

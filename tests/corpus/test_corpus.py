@@ -110,7 +110,7 @@ SOURCES = {
     "mosaic-llm-foundry": (351, 351, 0),
     "moussakam-fsdp-3d": (6, 6, 0),
     "ms-swift-benchmark": (110, 0, 0),
-    "ms-swift-scripts": (8, 8, 0),
+    "ms-swift-scripts": (8, 7, 0),
     "mxnet-docs": (52, 52, 0),
     "nemo": (60, 54, 0),
     "nemo-automodel": (11, 11, 0),

@@ -26,6 +26,8 @@ def _cluster(**fields: object) -> Cluster:
         ({"device": "gpu_8x_h100_sxm5"}, "H100-SXM5-80GB", 8, 1, "DGX-H100"),
         ({"device": "2x8xH100"}, "H100-SXM5-80GB", 16, 2, "DGX-H100"),
         ({"device": "4090 x 2"}, "RTX4090", 2, 1, "workstation"),
+        ({"device": "Kaggle T4 x2"}, "T4", 2, 1, "PCIe-server-4"),
+        ({"device": "VR200-NVL72"}, "VR200", 72, 1, "VR200-NVL72"),
         ({"device": "8x4090"}, "RTX4090", 8, 1, "GPU-server-8"),
         ({"device": "p4d.24xlarge", "gpus": 32}, "A100-SXM4-40GB", 32, 4, "p4d.24xlarge"),
         ({"device": "p5.48xlarge"}, "H100-SXM5-80GB", 8, 1, "p5.48xlarge"),

@@ -400,3 +400,21 @@ def test_an_encoder_of_ones_own_is_of_its_family(name: str, like: str) -> None:
     entry = model_table()[like].sizes
     sizes = {key: entry[key] for key in ("hidden", "layers", "heads", "ffn") if key in entry}
     assert load_workload(name, sizes=sizes).graph.params == load_workload(like).graph.params
+
+
+@pytest.mark.parametrize(
+    ("name", "usual"),
+    [
+        ("llama3.2-vision-11b", "llama-3.2-11b-vision"),
+        ("8b llama 3", "llama3-8b"),
+        ("large bert", "bert-large"),
+        ("qwen3-vl", "qwen3-vl-8b"),
+    ],
+)
+def test_words_in_another_order_mean_the_same_model(name: str, usual: str) -> None:
+    assert canonical_name(name) == canonical_name(usual)
+
+
+@pytest.mark.parametrize(("size", "params"), [("2b", 2.13), ("4b", 4.44), ("8b", 8.77), ("32b", 33.4)])
+def test_qwen3_vl_has_the_parameters_of_its_card(size: str, params: float) -> None:
+    assert load_workload(f"qwen3-vl-{size}").graph.params / 1e9 == pytest.approx(params, rel=0.005)

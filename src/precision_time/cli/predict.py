@@ -24,12 +24,14 @@ from .options import (
     by_ending,
     output_file,
 )
-from .output import message, progress, progress_bar, write_json, write_launch_config, write_page
+from .output import message, progress, progress_bar, write_json, write_launch_config, write_page, write_result
 from .request_options import report_of, request_options, requests_of, requests_of_jobs, say_recipe
 
 if TYPE_CHECKING:
+    from ..predict.prediction import Skipped
     from ..predict.predictions import Predictions
     from ..predict.table import Row
+    from ..request.request import Request
     from ..request.validation import Field
 
 EXAMPLES = """\b
@@ -38,6 +40,7 @@ Examples:
   precision-time predict bert-large -d V100-SXM2-32GB -g 8 -p all --seq-len 512 --batch-size 8
   precision-time predict llama3-8b -d H100-SXM5-80GB -g 64 --nodes 8 -p bf16-mixed,fp8-mixed --zero-stage 3
   precision-time predict llama3-70b -d H100-SXM5-80GB -g 64 -p bf16-mixed --tp 8 --pp 4 --num-microbatches 16
+  precision-time predict llama3-8b -d 4xH100+4xA100 -b 4 --seq-len 2048
   precision-time predict job.yaml --gpus 16 --json
   precision-time predict qlora.yml -d RTX4090
   precision-time predict -d 8xH100 -- torchrun --nproc-per-node 8 train.py --per_device_train_batch_size 4
@@ -163,6 +166,7 @@ def predict(
     _check_files(files["plot"], memory_timeline, trace)
     server = chosen(memory_timeline=memory_timeline, trace=trace, emit=emit)
     asked = requests_of(str(model), fields) if jobs is None else requests_of_jobs(jobs, fields)
+    _say_mixed(asked, (jobs, out, emit, trace, memory_timeline), json_output=json_output, why=why)
     each = None if server is None else server.answers_to
     if jobs is None or each is not None:
         with progress(f"Predicting {model or jobs}"):
@@ -209,6 +213,28 @@ def _begin(model: str | None, of_recipe: str | None, fields: dict[str, Any], *, 
             )
         fields["model"] = of_recipe
     say_recipe(model, fields, aside=aside)
+
+
+def _say_mixed(
+    asked: Sequence[Request | Skipped], elsewhere: tuple[object, ...], *, json_output: bool, why: bool
+) -> None:
+    """The answer to one request for devices of several kinds, and the end; nothing for others."""
+    device = getattr(asked[0], "device", None) if len(asked) == 1 else None
+    if "+" not in str(device):
+        return
+    from ..planning.layouts.mixed import kinds_in, predict_mixed
+    from ..request.request import Request
+
+    [request] = asked
+    if isinstance(request, Request) and kinds_in(device):
+        if any(elsewhere):
+            raise ConfigError(
+                f"{device} is answered on the terminal or as --json alone. To fix: leave out --jobs, --out, "
+                "--emit, --trace and --memory-timeline."
+            )
+        found = predict_mixed(request)
+        write_result(found, json_output=json_output, why=why)
+        raise typer.Exit(0 if found.fits else NOTHING_FITS)
 
 
 def _reported(model: str | None, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -97,6 +97,9 @@ def infer_layout(
     schedule, chunks = _schedule(row, parallelism, pp)
     vpp = (_degree(parallelism, "virtual_pp") or chunks) if pp > 1 else 1
     etp = _degree(parallelism, "expert_tp") or _degree(parallelism, "etp")
+    if etp is None and degrees.ep > dp * cp and _expert_parallel(degrees.ep, dp * cp * tp) == degrees.ep:
+        etp = 1  # experts over the tensor ranks, too, have none inside them
+    ep = _expert_parallel(degrees.ep, dp * cp * tp // (etp or tp))
     zero_stage = _zero_stage(parallelism, profile, row) if dp > 1 else 0
     recompute, share = _checkpointing(row, parallelism)
     return Layout(
@@ -104,8 +107,9 @@ def infer_layout(
         tp=tp,
         pp=pp,
         cp=cp,
-        ep=_expert_parallel(degrees.ep, dp * cp * tp // (etp or tp)),
+        ep=ep,
         etp=etp,
+        expert_nodes=ep if ep > 1 and first_match("dispatch", row) is not None else 0,
         cp_comm_type=CpCommType.ULYSSES if cp > 1 and _ulysses(parallelism) else CpCommType.RING,
         zero_stage=zero_stage,
         dp_shard=_shard_size(parallelism, num_devices, tp * pp, dp * cp) if zero_stage else 0,

@@ -39,10 +39,13 @@ _BYTES = {"GiB": 2.0**30, "GB": 1e9}
 _SPLIT_DIVISIONS = frozenset({"detection", "segmentation", "hpc-regression", "imagenet-train"})
 _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 _CONTAINER = re.compile(
-    r"(?:ngc\D{0,20}|nemo\D{0,3}|release\s|nvidia\D{0,20})(\d\d)\.(\d\d)\b|^(\d\d)\.(\d\d)(?:\.\d+)?\s", re.I
+    r"(?:ngc\D{0,20}|nemo\D{0,3}|release\s|nvidia\D{0,20}|\bnv)(\d\d)\.(\d\d)\b|^(\d\d)\.(\d\d)(?:\.\d+)?\s",
+    re.I,
 )
 _DATE = re.compile(r"\b(20\d\d)-?(0[1-9]|1[0-2])(?:-?(?:[0-2]\d|3[01]))?\b|dev(20\d\d)(\d\d)\d\d")
 _MONTH_YEAR = re.compile(r"\b([A-Z][a-z]{2})[a-z]* (20\d\d)\b")
+_NOTED_DATE = re.compile(r"\b(20[12]\d)-?(0[1-9]|1[0-2])(?:-?(?:0[1-9]|[12]\d|3[01]))?\b")
+_YEARS = re.compile(r"(?<![\d.v-])(20[12]\d)(?![\d.])")
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 _ALL_LINEAR = re.compile(r"all[ _-]linear", re.I)
 _WORD = re.compile(r"\w+")
@@ -232,7 +235,13 @@ def framework_year(row: Row, *, framework: str) -> float | None:
     if submitted is not None:
         return submitted
     rule = first_match("year", row)
-    return float(rule["year"]) if rule else None
+    if rule:
+        return float(rule["year"])
+    years = [int(year) for year in _YEARS.findall(version)]
+    if years:
+        return (min(years) + max(years) + 1) / 2.0
+    noted = _NOTED_DATE.search(row.text("notes"))
+    return _decimal(int(noted[1]), int(noted[2])) if noted else None
 
 
 def _year_in(text: str) -> float | None:

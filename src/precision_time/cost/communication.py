@@ -10,6 +10,7 @@ Jacobs et al., DeepSpeed Ulysses, 2023; Lepikhin et al., GShard, ICLR 2021 (expe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -156,11 +157,12 @@ def _dispatch_s(context: StepContext, size: Number) -> Number:
     """Seconds of one all-to-all over the expert ranks, of `size` bytes per rank."""
     layout, traffic = context.layout, context.traffic
     group = group_of(layout.ep, layout.tensor_degree_of_experts, context.cluster)
-    if not layout.expert_nodes or group.nodes <= 1:
+    most = layout.expert_nodes or (math.inf if context.stack.dispatch_once_per_node else 0)
+    if not most or group.nodes <= 1:
         return min_time_s(lines_of(group, all_to_all_lines), size)
     # Over the network once per node; from there to the experts of the node.
     copies = float(traffic.routed_elems / np.maximum(traffic.boundary_elems, 1.0))
-    reached = min(group.nodes * (1.0 - (1.0 - 1.0 / group.nodes) ** copies), layout.expert_nodes, copies)
+    reached = min(group.nodes * (1.0 - (1.0 - 1.0 / group.nodes) ** copies), most, copies)
     once = min_time_s(lines_of(group, all_to_all_lines), size * (reached / copies))
     inside = group_of(
         max(round(layout.ep / float(group.nodes)), 1), layout.tensor_degree_of_experts, context.cluster

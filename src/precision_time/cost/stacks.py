@@ -58,6 +58,8 @@ class Stack:
     """Messages of tensor parallelism are cut up and hidden behind the products (user buffers, async TP)."""
     overlap_experts: bool = False
     """Interleaved pipelines hide messages of the experts behind another micro batch (combined 1F1B)."""
+    dispatch_once_per_node: bool = False
+    """Tokens cross the network once per node that holds experts of theirs, not once per expert (DeepEP)."""
     real_input: bool = False
     """A real input pipeline feeds the step, rather than tensors already in memory."""
     loader: str = ""
@@ -127,6 +129,8 @@ class StackProfile:
     """Year from which messages of tensor parallelism hide behind products; None if never."""
     overlap_experts_from: float | None = None
     """Year from which interleaved pipelines hide the experts' messages behind another micro batch."""
+    dispatch_once_per_node_from: float | None = None
+    """Year from which a token crosses the network once per node, however many experts it has there."""
 
     def usual_zero_stage(self, year: float, *, pipeline: bool) -> int:
         """Sharding where nobody says it: pipelines shard the optimizer's states at most."""
@@ -192,6 +196,7 @@ class StackProfile:
             overlap_param_gather=_since(self.overlap_param_gather_from, year),
             overlap_tensor=_since(self.overlap_tensor_from, year),
             overlap_experts=_since(self.overlap_experts_from, year),
+            dispatch_once_per_node=_since(self.dispatch_once_per_node_from, year),
             real_input=fed,
             loader=(loader or usual_loader(self.kind or self.name, framework or self.framework))
             if fed

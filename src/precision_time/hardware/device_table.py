@@ -6,7 +6,7 @@ import csv
 import math
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..cache import data
@@ -170,8 +170,23 @@ def _resolve(name: str) -> tuple[str, str | None]:
         device, count = slice_of
         return device, f"{name!r} read as {device}: a slice of that name has {count} chips"
     if hit is None:
-        raise UnknownNameError(kind="device", name=name, known=_offered(), hint=HINT)
+        raise UnknownNameError(kind="device", name=name, known=_offered(), hint=_missing(name) or HINT)
     return hit
+
+
+def _missing(name: str) -> str | None:
+    """What a maker has not published of a device that is announced, or who takes several; None for others."""
+    if "+" in name.strip().rstrip("+"):
+        return (
+            "To fix: known names around each +; devices of several kinds are for `precision-time predict -d "
+            "4xH100+4xA100`, one job at a time, or `planning.layouts.mixed.predict_mixed`."
+        )
+    words = folded(name)
+    texts = load_toml("aliases.toml")["unpublished"]
+    said = next((text for known, text in texts.items() if folded(known) == words), None)
+    return (
+        said and f"{said}. To fix: describe it in a custom file (`--custom`), or take a device that is near."
+    )
 
 
 def _spelled(name: str) -> tuple[str, str | None] | None:
@@ -270,11 +285,20 @@ def variants_of(device: Device) -> tuple[str, ...]:
 
 @data
 def _file() -> Mapping[str, Any]:
-    """The tables of both files; a device of the second one is a row of figures and names its family."""
+    """The tables of the files; a device of devices.csv is a row of figures and names its family."""
     data = load_toml("devices.toml")
-    lines = packaged(__package__, "data/devices.csv").read_text(encoding="utf-8").splitlines()
-    rows = {row.pop("name"): _figures(row) for row in csv.DictReader(lines)}
-    return with_plugin_devices({**data, "device": {**data["device"], **rows}})
+    rows = {row.pop("name"): _figures(row) for row in _lines("devices.csv")}
+    devices = {**data["device"], **rows}
+    for row in _lines("reread.csv"):
+        again = {field: data["source"][row["source"]] for field in row["fields"].split()}
+        known = devices[row["name"]]
+        devices[row["name"]] = {**known, "reread": {**known.get("reread", {}), **again}}
+    return with_plugin_devices({**data, "device": devices})
+
+
+def _lines(name: str) -> Iterator[dict[str, str]]:
+    """The rows of a table in `data`, by the names of its columns."""
+    return csv.DictReader(packaged(__package__, f"data/{name}").read_text(encoding="utf-8").splitlines())
 
 
 def with_plugin_devices(data: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -292,7 +316,8 @@ def with_plugin_devices(data: Mapping[str, Any]) -> Mapping[str, Any]:
                 if any(folded(name) == folded(known) for known in (*rows, *own)):
                     raise CatalogError(f"the catalog has a device {name!r}")
                 sheet = f"plugin {plugin}: {row.get('source', 'no source given')}"
-                own[name] = {**rows.get(row.get("base"), {}), **row, "source": sheet}
+                base = {key: value for key, value in rows.get(row.get("base"), {}).items() if key != "reread"}
+                own[name] = {**base, **row, "source": sheet}
                 _device(name, own[name], {**data, "source": {sheet: sheet}})
             rows |= own
             sources |= {row["source"]: row["source"] for row in own.values()}
@@ -368,12 +393,16 @@ def _device(name: str, given: Mapping[str, Any], data: Mapping[str, Any]) -> Dev
 
 
 def _sources(row: Mapping[str, Any], sheet: str, launch: str) -> dict[str, str]:
-    recalled = row.get("recalled", [])
+    recalled, reread, assumed = row.get("recalled", []), row.get("reread", {}), row.get("assumed", {})
     note = f"; {row['note']}" if "note" in row else ""
 
     def source(key: str) -> str:
-        from_memory = key in recalled or "all" in recalled
-        return f"{sheet}{' (from memory of the data sheet)' if from_memory else ''}{note}"
+        if key in assumed:
+            return f"assumed, {assumed[key]}; not in {sheet}{note}"
+        if key not in recalled and "all" not in recalled:
+            return f"{sheet}{note}"
+        again = reread.get(key)
+        return f"{sheet} ({f'read again in {again}' if again else 'from memory of the data sheet'}){note}"
 
     sources = {field: source(key) for key, (field, _) in SCALED.items()}
     sources["peak_flops_per_s"] = source("tflops")

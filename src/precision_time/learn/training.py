@@ -43,6 +43,10 @@ HELD_OUT = ("configuration", "precision", "scale", "model", "device", "source")
 _FOLDS = 5
 _SOURCE_POWER = 0.3
 """A row of a source with n rows counts as n^-0.3: between all rows alike (0) and all sources alike (1)."""
+_UNSEEN_SOURCE = 2.0
+"""Weight of the residuals of unseen sources in the intervals: nobody who asks has a source of the corpus."""
+_INTERVAL_SOURCE_POWER = 0.2
+"""By that much less a row of a large source counts in the intervals than it does in the fit."""
 _LEAST_ROWS = 50
 """Residuals that a class needs for quantiles of its own."""
 _TAIL = 1.6448536269514722
@@ -246,7 +250,11 @@ def fit_intervals(
     features = table.jobs.features
     scale = fit_scale(features[tested], np.abs(residuals[tested]), weights[tested], settings["scale"], seed)
     trees = scale.predict(features)
-    pooled = [_Residuals.of(table, held, trees, weights) for held in held_out.values()]
+    by_source = weights * _rows_of_source(table) ** -_INTERVAL_SOURCE_POWER
+    pooled = [
+        _Residuals.of(table, held, trees, by_source, _UNSEEN_SOURCE if name == "source" else 1.0)
+        for name, held in held_out.items()
+    ]
     rows = _Residuals(*(np.concatenate(columns) for columns in zip(*pooled, strict=True)))
     growth = fit_growth(rows.trees, rows.novelty, np.abs(rows.residual), rows.weight)
     model = IntervalModel(scale=scale, growth=growth, quantiles={})
@@ -260,7 +268,7 @@ def fit_intervals(
 
 
 class _Residuals(NamedTuple):
-    """Residuals of the rows that a protocol tests; their weights add up to 1."""
+    """Residuals of the rows that a protocol tests; their weights add up to that of the protocol."""
 
     trees: Floats
     novelty: Floats
@@ -268,10 +276,13 @@ class _Residuals(NamedTuple):
     weight: Floats
 
     @classmethod
-    def of(cls, table: MeasuredTable, held: OutOfFold, trees: Floats, weights: Floats) -> _Residuals:
+    def of(
+        cls, table: MeasuredTable, held: OutOfFold, trees: Floats, weights: Floats, share: float
+    ) -> _Residuals:
         rows = np.flatnonzero(~np.isnan(held.step_time_s))
         residual = np.log(table.measured_s[rows] / held.step_time_s[rows])
-        return cls(trees[rows], held.novelty[rows], residual, weights[rows] / max(weights[rows].sum(), 1e-12))
+        weight = weights[rows] * share / max(weights[rows].sum(), 1e-12)
+        return cls(trees[rows], held.novelty[rows], residual, weight)
 
 
 def scores_of(table: MeasuredTable, held_out: Mapping[str, OutOfFold]) -> dict[str, dict[str, Any]]:
@@ -312,12 +323,18 @@ def row_weights(table: MeasuredTable) -> Floats:
     groups = configuration_groups(table.measurements)
     _, inverse, counts = np.unique(groups, return_inverse=True, return_counts=True)
     weights = 1.0 / np.sqrt(counts[inverse])
-    _, inverse, counts = np.unique(
-        [source_name(item) for item in table.measurements], return_inverse=True, return_counts=True
-    )
-    weights *= (len(table) / (len(counts) * counts[inverse])) ** _SOURCE_POWER
+    rows = _rows_of_source(table)
+    weights *= (len(table) / (np.sum(1.0 / rows) * rows)) ** _SOURCE_POWER
     weighted: Floats = weights * np.array([item.weight for item in table.measurements])
     return weighted
+
+
+def _rows_of_source(table: MeasuredTable) -> Floats:
+    """How many rows the source of each row has, shape (n,)."""
+    names = [source_name(item) for item in table.measurements]
+    _, inverse, counts = np.unique(names, return_inverse=True, return_counts=True)
+    rows: Floats = counts[inverse].astype(np.float64)
+    return rows
 
 
 def _model_card(

@@ -275,8 +275,9 @@ def _add_casts(rows: Rows, phase: str, nodes: NodeColumns, types: Typed, policy:
     cast = used < policy.param.num_bytes if _casts_weights(policy) else np.zeros(len(nodes), dtype=np.bool_)
     if not cast.any():
         return
-    # Those of narrow products are made narrow straight from the parameters.
-    once = ~types.quantized if forward else nodes.weight_grad
+    # Frozen weights are held as they are used; those of narrow products are made narrow straight from the
+    # parameters.
+    once = nodes.weight_grad & (~types.quantized | (not forward))
     rows.cast(
         phase, first + 1, cast & nodes.is_product & (nodes.weight_elems != 0.0) & once, dtype=low, moved=0.0,
         fixed=nodes.weight_elems * (policy.param.num_bytes + used),

@@ -71,7 +71,10 @@ class NarrowProducts:
         moved = 2.0 * recipe.weight_bytes(self.narrow) * copied  # gathered narrow: only turned round
         if self.policy.gather is None:
             moved = recipe.weight_bytes(self.narrow) * (1 + copied)
-            moved = moved + self.policy.param.num_bytes * (1 + recipe.amax_pass)
+            # Frozen weights are held in the type of activations.
+            param = self.policy.param.num_bytes
+            held = np.where(nodes.weight_grad, param, min(param, self.policy.activation.num_bytes))
+            moved = moved + held * (1 + recipe.amax_pass)
         rows.cast(
             "forward", 3, where & (moved != 0.0) & (nodes.weight_elems != 0.0), dtype=index, moved=0.0,
             fixed=nodes.weight_elems * moved, launches=1.0 + recipe.amax_pass, once_per_step=True,

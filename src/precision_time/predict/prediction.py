@@ -72,6 +72,13 @@ class Prediction(Remarked):
     Of an answer that was computed here, what is more than a number is made when it is read.
     """
 
+    DERIVED = ("cost_usd", "usd_per_hour")
+    LEADING = (
+        *("total_time_s", "total_interval", "cost_usd", "device_hours"),
+        *("fits", "memory_bytes_per_device", "device_memory_bytes"),
+        *("throughput", "throughput_unit", "step_time_s", "interval"),
+    )
+
     model: str
     device: str
     gpus: int
@@ -157,6 +164,21 @@ class Prediction(Remarked):
     def on_measured_device(self) -> bool:
         """Whether any measured run is on such a device; else its data sheet alone answers for it."""
         return all(item.code != UNMEASURED_DEVICE for item in self.remarks)
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        """Of all devices, at the cheapest dated offer; None where no price is known."""
+        return self.headline.usd_per_hour
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Of the run, at the cheapest dated offer; None where its length or a price is not known."""
+        return self.headline.cost_usd
+
+    @property
+    def headline(self) -> Headline:
+        """What decides, in one order."""
+        return Headline.of(self)
 
     @property
     def assumptions(self) -> tuple[str, ...]:

@@ -26,6 +26,8 @@ class Result:
     __slots__ = ()
     DERIVED: ClassVar[tuple[str, ...]] = ()
     """Properties that `to_dict` has beside the fields."""
+    LEADING: ClassVar[tuple[str, ...]] = ()
+    """Keys that `to_dict` has first, in this order: what decides."""
 
     def blocks(self, *, width: int = TEXT_WIDTH, why: bool = False) -> Iterable[Block]:
         """The page.
@@ -47,7 +49,8 @@ class Result:
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready dictionary; keys are the field names."""
         fields: dict[str, Any] = to_plain(self)
-        return fields | {name: getattr(self, name) for name in self.DERIVED}
+        found = fields | {name: getattr(self, name) for name in self.DERIVED}
+        return {name: found[name] for name in self.LEADING} | found
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Self:

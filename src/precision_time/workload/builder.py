@@ -327,14 +327,16 @@ class GraphBuilder:
 
     def gather(self, op: str, x: Tensor, *, rows: float) -> Tensor:
         """Indexed rows of `x` (`index`, `index_add`, `scatter_add`); keeps the indices."""
+        return self._indexed(op, OpClass.GATHER, x, rows)
+
+    def _indexed(self, op: str, op_class: OpClass, x: Tensor, rows: float) -> Tensor:
         return self.node(
-            op,
-            OpClass.GATHER,
-            (x,),
-            rows=rows,
-            in_elems=max(rows, x.rows) * x.width,
-            extra_saved=rows,
+            op, op_class, (x,), rows=rows, in_elems=max(rows, x.rows) * x.width, extra_saved=rows
         )
+
+    def dispatch(self, op: str, x: Tensor, *, rows: float) -> Tensor:
+        """Rows of `x` sorted to their experts (`index`), or summed back (`index_add`); keeps the indices."""
+        return self._indexed(op, OpClass.DISPATCH, x, rows)
 
     def reduce(self, op: str, x: Tensor, *, rows: float, width: float = 1.0) -> Tensor:
         """A reduction such as `mean`, `sum` or `topk`."""

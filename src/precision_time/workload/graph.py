@@ -39,7 +39,8 @@ class OpClass(StrEnum):
     REDUCTION = "reduction"
     POOL = "pool"
     MOVE = "move"  # copies, concatenation, padding, layout changes
-    GATHER = "gather"  # indexed reads and scatters: graph networks, routing, sorting
+    GATHER = "gather"  # indexed reads and scatters: graph networks, sorting
+    DISPATCH = "dispatch"  # whole rows sorted to their experts, and summed back
     UNKNOWN = "unknown"  # no formula: priced by memory traffic and reported
 
 

@@ -37,7 +37,7 @@ from .families.tables import (
 )
 from .graph import OpGraph
 from .hf_config import entry_of_config, is_config_source
-from .spellings import by_spelling, nearest_models, respelled, squashed
+from .spellings import by_spelling, nearest_models, respelled, squashed, worded
 from .tuning import Adapter, adapter_of, target_roles, with_adapter
 from .workload import Workload
 
@@ -291,7 +291,20 @@ def _is_known(name: str) -> bool:
 
 
 def _respelled(name: str) -> str | None:
-    return respelled(name, lambda spelling: _spellings().get(squashed(spelling)))
+    return respelled(name, lambda spelling: _spellings().get(squashed(spelling))) or _by_words().get(
+        worded(name)
+    )
+
+
+@data
+def _by_words() -> Mapping[Any, str]:
+    """Every known model by the words of its names in any order; words that two models share mean none."""
+    found: dict[Any, set[str]] = {}
+    for name in (*model_table_names(), *_zoo_names(), *alias_table()):
+        found.setdefault(worded(normalize(name)), set()).add(normalize(alias_table().get(name, name)))
+    return {
+        words: next(iter(meant)) for words, meant in found.items() if len(meant) == 1 and len(words[0]) > 1
+    }
 
 
 @data

@@ -36,6 +36,17 @@ def squashed(name: str) -> str:
     return _SEPARATOR.sub("", name)
 
 
+def worded(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The words of a normalized name in no order, and its bare numbers in theirs.
+
+    >>> worded("llama3.2-vision-11b") == worded("llama-3.2-11b-vision"), worded("llama-2-3b")
+    (True, (('3b', 'llama'), ('2',)))
+    """
+    words = _WORD.findall(name)
+    numbers = tuple(word for word in words if word[0].isdigit() and not word[-1].isalpha())
+    return tuple(sorted(word for word in words if word not in numbers)), numbers
+
+
 def by_spelling(names: Iterable[tuple[str, str]]) -> Mapping[str, str]:
     """Squashed spelling -> what it stands for, of pairs of both; a spelling of two models stands for none."""
     found: dict[str, str] = {}

@@ -115,6 +115,9 @@ def test_a_file_of_several_is_refused_with_their_names(tmp_path: Path) -> None:
         "Trainer(config).train()\n"
     )
     assert read_recipe(str(path), kind_of(str(path))).fields["steps"] == 3
+    path.write_text("import torchtitan\nprint(torchtitan.__version__)\n")
+    with pytest.raises(ConfigError, match="builds no Trainer.Config"):
+        read_recipe(str(path), kind_of(str(path)))
 
 
 @pytest.mark.parametrize(

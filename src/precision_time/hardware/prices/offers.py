@@ -158,8 +158,13 @@ def cheapest_offer(
         nodes: Hosts that the devices stand in.
         market: How it is paid.
     """
-    own = [offer for offer in read_own_lists() if offer.device == device]
-    known = [offer for offer in _newest((*_shipped_of(device), *own)) if offer.host_included]
+    own = tuple(offer for offer in read_own_lists() if offer.device == device)
+    return _cheapest(device, devices, nodes, market, own)
+
+
+@data
+def _cheapest(device: str, devices: int, nodes: int, market: Market, own: tuple[Offer, ...]) -> Offer | None:
+    known = [offer for offer in _newest((*read_table(device=device).offers, *own)) if offer.host_included]
     found = ranked(rentable(known, market, devices=devices, nodes=nodes), market, devices=devices)
     return found[0] if found else None
 
@@ -168,11 +173,6 @@ def _shipped_newest() -> tuple[Offer, ...]:
     """Those that ship and the lists that the user brought."""
     own = read_own_lists()
     return _newest((*read_table().offers, *own)) if own else _shipped_alone()
-
-
-@data
-def _shipped_of(device: str) -> tuple[Offer, ...]:
-    return tuple(read_table(device=device).offers)
 
 
 @data

@@ -79,7 +79,7 @@ def moe(b: GraphBuilder, x: Tensor, sizes: ExpertSizes) -> Tensor:
     scores = b.softmax(b.linear(x, sizes.experts, bias=sizes.router_bias))
     b.reduce("topk", scores, rows=x.rows, width=sizes.top_k)
     narrow = b.linear(x, sizes.latent, bias=False) if sizes.latent else x
-    routed = b.gather("index", narrow, rows=x.rows * sizes.top_k)
+    routed = b.dispatch("index", narrow, rows=x.rows * sizes.top_k)
     up = b.experts(routed, sizes.ffn, sizes.experts, bias=sizes.bias)
     if sizes.gated:
         gate = activate(b, b.experts(routed, sizes.ffn, sizes.experts, bias=sizes.bias), sizes.activation)
@@ -88,7 +88,7 @@ def moe(b: GraphBuilder, x: Tensor, sizes: ExpertSizes) -> Tensor:
         inner = activate(b, up, sizes.activation)
     down = b.experts(inner, narrow.width, sizes.experts, bias=sizes.bias)
     weighed = b.elementwise("mul", down)
-    out = b.gather("index_add", weighed, rows=x.rows)
+    out = b.dispatch("index_add", weighed, rows=x.rows)
     if sizes.latent:
         out = b.linear(out, x.width, bias=False)
     if sizes.shared_ffn:

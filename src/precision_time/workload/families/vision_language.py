@@ -34,6 +34,8 @@ class VisionLanguageConfig(DecoderConfig):
     """Tokens an image takes in the language model; 0: it is read by cross-attention layers."""
     connector_mlp: bool = False
     """Image tokens pass a two-layer projection (LLaVA) instead of one layer."""
+    connectors: int = 1
+    """Projections of that kind: the image tokens, and what early layers add to them (Qwen3-VL)."""
     resampler_layers: int = 0
     """Layers that draw the image tokens out of the patches (Idefics2)."""
     cross_layers: int = 0
@@ -54,11 +56,9 @@ def build_vision_language(name: str, config: VisionLanguageConfig) -> OpGraph:
     if config.resampler_layers:
         image = _resample(b, image, config)
     else:
-        joined = config.merged_patches
-        image = b.reshape(image, image.rows / joined, image.width * joined)
-        image = b.linear(image, image.width if joined > 1 else config.hidden)
-        if config.connector_mlp:
-            image = b.linear(b.elementwise("gelu", image), config.hidden)
+        tower, image = image, _projected(b, image, config)
+        for _ in range(config.connectors - 1):
+            image = b.elementwise("add", image, _projected(b, tower, config))
     x = text
     if config.image_tokens:
         x = b.move("cat", text, image, rows=config.length, width=config.hidden)
@@ -68,6 +68,14 @@ def build_vision_language(name: str, config: VisionLanguageConfig) -> OpGraph:
     decoder_head(b, x, config)
     pixels = 4.0 * config.patches * config.patch_elems * config.tiles
     return b.build(input_bytes=pixels + TOKEN_BYTES * config.length, seq_len=config.length)
+
+
+def _projected(b: GraphBuilder, image: Tensor, config: VisionLanguageConfig) -> Tensor:
+    """Patches as tokens of the language model."""
+    joined = config.merged_patches
+    image = b.reshape(image, image.rows / joined, image.width * joined)
+    image = b.linear(image, image.width if joined > 1 else config.hidden)
+    return b.linear(b.elementwise("gelu", image), config.hidden) if config.connector_mlp else image
 
 
 def _tower(config: VisionLanguageConfig) -> Tower:

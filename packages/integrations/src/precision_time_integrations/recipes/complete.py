@@ -87,7 +87,8 @@ def _with_includes(
             }
             found = {**below, **found}
     for key in vocabulary.includes:
-        if (value := found.pop(key, None)) is not None:
+        if key in found:
+            value = found.pop(key)
             unread.append(
                 f"{place_of(value.line, value.file)}{key}={value.word}: more than {_MOST_INCLUDES} files "
                 "that are based on one another are not read"

@@ -68,6 +68,11 @@ def read_configuration(name: str, text: str, function: str = "", *, family: str 
     function = function or next(iter(found), "")
     built = read_built(name, text, function)
     given = {key: value for key, value in built.given.items() if key}
+    if not given:
+        raise ConfigError(
+            f"{name} builds no {_RESULT} that can be read. To fix: give the command that names one (torchrun "
+            "-m torchtitan.train --module MODULE --config NAME)."
+        )
     _put_model(given, family, function)
     _put_batch(given)
     given = {

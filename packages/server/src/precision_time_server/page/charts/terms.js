@@ -19,6 +19,7 @@ export const TERMS = {
   attention_s: ["attention", "kernels", "#16806c"],
   norm_s: ["norms", "kernels", "#72c4ad"],
   embedding_s: ["embeddings and gathers", "kernels", "#4f8541"],
+  dispatch_s: ["rows sorted to experts", "kernels", "#8a5fbf"],
   memory_bound_s: ["other memory-bound kernels", "kernels", "#a9cdec"],
   casts_s: ["casts between types", "kernels", "#b7d36b"],
   recompute_s: ["recomputation", "kernels", "#6a6cc0"],
