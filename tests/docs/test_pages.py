@@ -70,10 +70,10 @@ def test_a_page_that_is_not_listed_is_refused_and_a_copy_elsewhere_has_no_stamp(
     assert (tmp_path / "other.md").read_text() == "text"
 
 
-TODAYS = pages.Page(path="docs/today.md", command="today", minutes=1.0, code=CODE)
-CHEAP = pages.Page(path="docs/cheap.md", command="cheap", minutes=2.0, code=CODE)
-DEAR = pages.Page(path="docs/dear.md", command="dear", minutes=90.0, code=CODE, again="train for hours")
-BY_HAND = pages.Page(path="docs/hand.md", command="hand", minutes=3.0, code=CODE, by_hand="needs a GPU")
+TODAYS = pages.Page(path="pages/today.md", command="today", minutes=1.0, code=CODE)
+CHEAP = pages.Page(path="pages/cheap.md", command="cheap", minutes=2.0, code=CODE)
+DEAR = pages.Page(path="pages/dear.md", command="dear", minutes=90.0, code=CODE, again="train for hours")
+BY_HAND = pages.Page(path="pages/hand.md", command="hand", minutes=3.0, code=CODE, by_hand="needs a GPU")
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def of_four(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     made = {page.path: pages.digests(page) for page in pages.pages()}
     monkeypatch.setattr(pages, "digests", lambda page: made[page.path])
     monkeypatch.setattr(pages, "ROOT", tmp_path)
-    (tmp_path / "docs").mkdir()
+    (tmp_path / "pages").mkdir()
     for page in pages.pages():
         stamped = made[page.path] if page is TODAYS else {"code": "0" * 12}
         (tmp_path / page.path).write_text("text\n" + pages.stamp(page, stamped))
@@ -96,11 +96,11 @@ def test_old_pages_are_written_the_cheapest_first_and_each_cost_is_said(of_four:
     assert [reason for _, reason in wanted] == ["", "needs a GPU", "takes 90 minutes, more than 60"]
     said = "\n".join(pages.plan(wanted))
     assert said.startswith("1 pages to write, about 2 minutes")
-    assert "`train for hours`" in said and "  90 min  docs/dear.md" in said
+    assert "`train for hours`" in said and "  90 min  pages/dear.md" in said
 
 
 def test_a_named_page_is_written_old_or_not_and_whatever_it_costs(of_four: Path) -> None:
-    assert pages.chosen(["dear.md", "docs/today.md"], 60.0, TODAY) == [(TODAYS, ""), (DEAR, "")]
+    assert pages.chosen(["dear.md", "pages/today.md"], 60.0, TODAY) == [(TODAYS, ""), (DEAR, "")]
     with pytest.raises(ValueError, match=r"daer\.md is no page"):
         pages.chosen(["daer.md"], 60.0, TODAY)
 
@@ -119,7 +119,7 @@ def test_a_page_that_fails_is_as_it_was_and_the_others_are_written(
         return 7 if command == "dear" else 0
 
     failed = pages.write([DEAR, BY_HAND, CHEAP], run)
-    assert [line.split(" is ")[0] for line in failed] == ["docs/dear.md", "docs/hand.md"]
+    assert [line.split(" is ")[0] for line in failed] == ["pages/dear.md", "pages/hand.md"]
     assert "ended with 7" in failed[0] and "still older than its code" in failed[1]
     assert (of_four / DEAR.path).read_text() == before
     assert (of_four / CHEAP.path).read_text().startswith("new")
