@@ -11,7 +11,7 @@ from precision_time.barrier import data_only
 from precision_time.diagnostics import SAMPLES
 from precision_time.errors import ConfigError
 from precision_time.request.dataset_files import file_of
-from precision_time.request.practice import lengths_of_dataset
+from precision_time.request.question import lengths_of_dataset
 from precision_time.request.request import Request
 
 _TUNE = {"model": "llama3-8b", "adapter": "lora", "device": "A100-SXM4-80GB", "batch_size": 4}

@@ -10,16 +10,8 @@ from precision_time.diagnostics import Diagnostics
 from precision_time.errors import ConfigError
 from precision_time.hardware.catalog import get_device
 from precision_time.io import packaged_toml
-from precision_time.request.practice import (
-    Practice,
-    Question,
-    axes_of,
-    practice,
-    question_of,
-    runs_on,
-    scenarios,
-    stacks_on,
-)
+from precision_time.request.practice import Practice, axes_of, practice, runs_on, scenarios, stacks_on
+from precision_time.request.question import Question, question_of
 from precision_time.request.request import Request
 from precision_time.request.resolve import cluster_of, workload_of
 from precision_time.request.schema import RequestFields

@@ -34,8 +34,9 @@ from ..learn.predictor import Times
 from ..learn.priced import price_jobs
 from ..parallel.layout import Layout, Recompute
 from ..records import dataclass
-from ..request.practice import Question, at_points, axes_of, practice, question_of, usual_scenarios
+from ..request.practice import at_points, axes_of, practice, usual_scenarios
 from ..request.practice import scenarios as joint
+from ..request.question import Question, question_of
 from ..request.request import Request
 from ..request.resolve import cluster_of, stack_of
 from ..request.votes import STACK, Votes

@@ -22,7 +22,8 @@ from ..workload.graph import OpClass, OpGraph
 from ..workload.resolve import load_workload
 from ..workload.workload import Workload
 from .datasets import unreadable
-from .practice import axes_said_of, is_told_apart, kind_of_device, runs_on, stacks_on
+from .practice import axes_said_of, is_told_apart, runs_on, stacks_on
+from .question import kind_of_device
 from .schema import RequestFields
 
 _CODE = (".py", ".onnx", ".pt2", ".json")

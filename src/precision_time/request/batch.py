@@ -21,8 +21,9 @@ from ..precision.catalog import known_variants
 from ..workload.workload import Workload
 from .layout import habits_with_experts, layout_words, sharded_as_usual, without_idle_operators
 from .method import degrees_of_method
-from .practice import axes_of, method_of, question_of
+from .practice import axes_of
 from .published import usual_global_batch
+from .question import method_of, question_of
 from .schema import LAYOUT, RequestFields
 from .usual import usual_recomputation
 

@@ -14,7 +14,8 @@ from ..diagnostics import Diagnostics
 from ..records import dataclass
 from ..workload.workload import Workload
 from .dataset_files import file_of, is_file
-from .practice import family_of, lengths_of_dataset, method_of, usual_rows
+from .practice import usual_rows
+from .question import family_of, lengths_of_dataset, method_of
 from .schema import RequestFields
 
 _LENGTHS = ("mean_seq_len", "packing", "padding_share")

@@ -44,8 +44,9 @@ from .dataset_rows import rows_of_dataset, with_dataset_rows
 from .layout import layout_of, layout_remarks
 from .lengths import with_lengths
 from .method import METHOD_FIELDS, check_group, say_method, training_devices, with_method
-from .practice import last_year, question_of
+from .practice import last_year
 from .published import published_precision
+from .question import question_of
 from .schema import RequestFields
 from .training import stated_adapter, with_frozen_parts
 from .usual import usual_stack

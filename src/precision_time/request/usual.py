@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..cost.stacks import framework_profile, usual_profile
-from .practice import Question, of_question, practice, stack_alternatives
+from .practice import of_question, practice, stack_alternatives
+from .question import Question
 from .votes import STACK, classes_table, shipped_votes, stacks_table
 
 

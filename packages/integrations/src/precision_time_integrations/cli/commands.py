@@ -19,7 +19,10 @@ COMMANDS = (
     _command("watch", "watch", "watch", "Watch a log: when the run in it will end."),
     _command("share", "share", "share", "Write your own runs without what tells whose they are."),
     _command(
-        "estimate", "estimate", "estimate", "Estimate the jobs of a SkyPilot, Slurm or Kubernetes file."
+        "estimate",
+        "estimate",
+        "estimate",
+        "Estimate the jobs of a SkyPilot, Slurm or Kubernetes file, or the run of a recipe.",
     ),
     _command("mfu", "mfu", "mfu", "Say how much of the peak a measured step uses."),
     _command("mcp", "mcp", "mcp", "Serve the tools that agents ask by."),

@@ -12,7 +12,7 @@ from precision_time.cost.optimizer import canonical_optimizer
 from precision_time.errors import UnknownNameError
 from precision_time.fields import choices_of
 from precision_time.request.datasets import known_dataset
-from precision_time.request.practice import lengths_of_dataset
+from precision_time.request.question import lengths_of_dataset
 from precision_time.request.recipes import Recipe, Said, place_of
 from precision_time.request.schema import RequestFields
 from precision_time.workload.families.tables import dataset_table, normalize
