@@ -251,7 +251,8 @@ def _recommended(rows: Sequence[AdvisedPrecision], budget: float) -> tuple[Advis
         needs = format_bytes(least.prediction.memory_bytes_per_device)
         return least, (
             f"Nothing fits; {least.precision} needs the least memory, {needs} of "
-            f"{format_bytes(least.prediction.device_memory_bytes)}. Its layout or batch has to change first."
+            f"{format_bytes(least.prediction.device_memory_bytes)}. Its layout or batch has to change first: "
+            "`precision-time predict` with the same options says what fits."
         )
     known = [row for row in fitting if _allowed(row, budget)]
     allowed = known or fitting
