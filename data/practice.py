@@ -27,6 +27,7 @@ from precision_time.errors import PrecisionTimeError
 from precision_time.hardware.catalog import get_device
 from precision_time.hardware.device import Device
 from precision_time.request import practice as data
+from precision_time.request import question
 from precision_time.request.votes import STACK, Votes, counted_votes, recipe_votes
 from precision_time.workload.workload import Workload
 
@@ -94,20 +95,20 @@ def rows_of(measured: Iterable[Measurement]) -> list[Row]:
         if workload is None or item.layout is None:
             continue
         adapter = workload.adapter
-        method = (
-            ("qlora" if adapter.startswith("q") else "lora") if adapter else data.method_in_words(item.task)
-        )
+        method = question.method_in_words(item.task)
+        if adapter:
+            method = "qlora" if adapter.startswith("q") else "lora"
         if item.task.startswith(_OF_RL):  # adapters or not: nobody takes such a trainer for anything else
             method = "rl"
         found.append(
             Row(
                 publisher=publisher(item),
-                family=data.family_of(workload.family),
+                family=question.family_of(workload.family),
                 method=method,
                 device=device,
-                kind=data.kind_of_device(device),
-                scale=data.scale_of(item.num_devices, item.num_nodes),
-                room=data.room_of(workload, device),
+                kind=question.kind_of_device(device),
+                scale=question.scale_of(item.num_devices, item.num_nodes),
+                room=question.room_of(workload, device),
                 measured=item,
             )
         )
@@ -301,9 +302,9 @@ def votes_of(tables: Mapping[str, Any]) -> Votes:
     return Votes(stacks=tuple(stacks), settings={key: tuple(votes) for key, votes in settings.items()})
 
 
-def question_of(row: Row, *, year: float | None = None) -> data.Question:
+def question_of(row: Row, *, year: float | None = None) -> question.Question:
     """The bare question of a row."""
-    return data.Question(
+    return question.Question(
         family=row.family,
         method=row.method,
         device=row.device,
