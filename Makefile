@@ -11,7 +11,7 @@ EDITABLE := --editable '.[train,capture,plots,ray,client]' --editable 'packages/
 	--editable 'packages/integrations[all]' --editable 'packages/papers[schedule,reinforcement]'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types wheel unit nightly docs docs-check site bench benchmark peers accuracy accuracy-diff papers predictors large-models limits clean
+.PHONY: help demo test lint format types wheel unit nightly docs docs-check site pages bench benchmark peers accuracy accuracy-diff papers predictors large-models limits clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ docs: $(VENV)/.dev ## Fill the generated blocks of README.md and docs/, draw the
 
 docs-check: $(VENV)/.dev ## Fail if a generated block is out of date
 	$(ENVIRONMENT) $(BIN)/python tools/update_docs.py --check
+
+pages: $(VENV)/.dev ## Write the generated pages that are old, the cheapest first (ONLY="energy.md": those; MINUTES=60: no dearer one)
+	$(ENVIRONMENT) $(BIN)/python tools/pages.py --write $(ONLY) $(if $(MINUTES),--minutes $(MINUTES))
 
 site: $(VENV)/.dev ## Build the documentation as a site in site/; its warnings, such as broken links, fail
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -3,11 +3,14 @@
 Scripts write their page by `write_page`, which ends it with a stamp. `pages.toml` lists the pages, the
 command of each, and the parts of the package whose change makes it old.
 
-    python tools/pages.py --check     fail if a page is older than what it describes, and not on the list
-    python tools/pages.py --write     run the commands of the pages that are old, the cheapest first
+    python tools/pages.py --check             fail if a page is older than what it describes and not late
+    python tools/pages.py --list              what is old, and what it costs to write it
+    python tools/pages.py --write             run the commands of the pages that are old, the cheapest first
+    python tools/pages.py --write energy.md   those pages, old or not (`make pages ONLY="energy.md peers.md"`)
 
 A page that is late on purpose (learning is being worked on) has `late = DATE` in `pages.toml`; that is
-accepted for 14 days.
+accepted for 14 days. What stands on a training or a campaign of hours has the command that writes the page
+from its stored result, and `again`, which makes that result.
 """
 
 from __future__ import annotations
@@ -19,8 +22,9 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
@@ -48,7 +52,11 @@ class Page:
     corpus: bool = False
     predictor: bool = False
     code: tuple[str, ...] = ()
-    """Files and folders whose change makes the page old, from the root of the repository."""
+    """Files, and folders of Python, whose change makes the page old, from the root of the repository."""
+    again: str = ""
+    """What makes the stored result that the command reads, if that is more than writing a page."""
+    by_hand: str = ""
+    """Why the command alone cannot write the page."""
     late: date | None = None
     """Since when the page may be older than what it describes."""
 
@@ -109,7 +117,9 @@ def digests(page: Page, read: Read = _now, files: Callable[[str], list[str]] = _
         made["predictor"] = digest(iter([read(PREDICTOR)]))
     if page.code:
         paths = [path for part in page.code for path in files(part)]
-        made["code"] = digest(_without_words(read(path)) for path in paths)
+        made["code"] = digest(
+            _without_words(read(path)) if path.endswith(".py") else read(path) for path in paths
+        )
     return made
 
 
@@ -169,21 +179,105 @@ def check(today: date) -> list[str]:
     return wrong + [f"{name} is not in tools/pages.toml" for name in unlisted()]
 
 
+def chosen(names: Sequence[str], minutes: float, today: date) -> list[tuple[Page, str]]:
+    """The pages to write, the cheapest first, each with the reason why it is not, or nothing.
+
+    Args:
+        names: Ends of paths (`energy.md`); none: the pages that are old.
+        minutes: Leave out what takes longer, of the pages that nobody named.
+        today: Day of the check.
+
+    Raises:
+        ValueError: If a name is of no page, or of several.
+    """
+    for name in names:
+        found = [page.path for page in pages() if Path(page.path).match(name)]
+        if len(found) != 1:
+            raise ValueError(f"{name} is {' and '.join(found) or 'no page of tools/pages.toml'}")
+    wanted = []
+    for page in sorted(pages(), key=lambda page: page.minutes):
+        named = any(Path(page.path).match(name) for name in names)
+        is_old = page.late or old(page, (ROOT / page.path).read_text(encoding="utf-8"), today)
+        if named or (is_old and not names):
+            costly = f"takes {page.minutes:g} minutes, more than {minutes:g}"
+            wanted.append((page, page.by_hand or (costly if page.minutes > minutes and not named else "")))
+    return wanted
+
+
+def plan(wanted: Sequence[tuple[Page, str]]) -> Iterator[str]:
+    """What will be written at which cost, and what will not."""
+    now = [page for page, reason in wanted if not reason]
+    minutes = sum(page.minutes for page in now)
+    yield f"{len(now)} pages to write, about {minutes:g} minutes of one processor, the cheapest first:"
+    for page, reason in wanted:
+        left_out = f" (left out: {reason})" if reason else ""
+        yield f"  {page.minutes:4g} min  {page.path}: {page.command}{left_out}"
+        if page.again:
+            yield f"            from its stored result, which `{page.again}` makes"
+
+
+def write(wanted: Sequence[Page], run: Callable[[str], int]) -> list[str]:
+    """Run the commands one after the other and go on after one that fails.
+
+    Args:
+        wanted: In this order.
+        run: Runs a command; its exit status.
+
+    Returns:
+        A line for each page that was not written.
+    """
+    failed = []
+    for number, page in enumerate(wanted, start=1):
+        print(f"[{number}/{len(wanted)}] {page.path}: {page.command}, about {page.minutes:g} min", flush=True)
+        before, start = (ROOT / page.path).read_text(encoding="utf-8"), time.monotonic()
+        status = run(page.command)
+        took = f"{(time.monotonic() - start) / 60.0:.1f} min"
+        if status != 0:
+            (ROOT / page.path).write_text(before, encoding="utf-8")
+            failed.append(f"{page.path} is as it was: `{page.command}` ended with {status} after {took}")
+            print(f"[{number}/{len(wanted)}] FAILED, {failed[-1]}", flush=True)
+        elif still := _differs(page):
+            failed.append(f"{page.path} is still older than its {' and '.join(still)}: `{page.command}`")
+            print(f"[{number}/{len(wanted)}] FAILED, {failed[-1]}", flush=True)
+        else:
+            print(f"[{number}/{len(wanted)}] written in {took}", flush=True)
+    return failed
+
+
+def _differs(page: Page) -> list[str]:
+    found = _STAMP.search((ROOT / page.path).read_text(encoding="utf-8"))
+    words = found[2].split() if found else []
+    stamped = dict(zip(words[::2], words[1::2], strict=True))
+    return [name for name, value in digests(page).items() if stamped.get(name) != value]
+
+
+def _run(command: str) -> int:
+    program, *words = shlex.split(command)
+    program = sys.executable if program == "python" else program
+    return subprocess.run([program, *words], cwd=ROOT, check=False).returncode
+
+
 def main() -> None:
     """Check the pages, or write those that are old anew."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--check", action="store_true", help="fail if a page is old")
+    what.add_argument("--list", action="store_true", help="say what --write would do, and do nothing")
     what.add_argument("--write", action="store_true", help="run the commands of old pages")
-    parser.add_argument("--minutes", type=float, default=60.0, help="leave out commands that take longer")
+    parser.add_argument("pages", nargs="*", help="only these, old or not")
+    parser.add_argument("--minutes", type=float, default=60.0, help="leave out pages that take longer")
     given = parser.parse_args()
+    if given.check:
+        sys.exit("\n".join(check(date.today())) or None)
+    try:
+        wanted = chosen(given.pages, given.minutes, date.today())
+    except ValueError as error:
+        parser.error(str(error))
+    print("\n".join(plan(wanted)), flush=True)
     if given.write:
-        for page in sorted(pages(), key=lambda page: page.minutes):
-            text = (ROOT / page.path).read_text(encoding="utf-8")
-            if page.minutes <= given.minutes and (page.late or old(page, text, date.today())):
-                print(f"{page.path}: {page.command}", flush=True)
-                subprocess.run(shlex.split(page.command), cwd=ROOT, check=True)
-    sys.exit("\n".join(check(date.today())) or None)
+        failed = write([page for page, reason in wanted if not reason], _run)
+        print("Pages that quote their tables: `make docs`. Then --check says which `late` may go.")
+        sys.exit("\n".join(["Not written:", *failed]) if failed else None)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,9 @@ The word before the colon says what fills it:
 * `list: NAME`: what `precision-time NAME --json` lists, as a table (devices, node-types, precisions, stacks,
   models); `list: request`: the fields of a request.
 * `service: routes`: the routes of the service (`service_reference.py`).
-* `table: FILE HEADING | ROW; ROW`: the table below that heading of a page; with names, only those rows.
+* `table: FILE HEADING | ROW; ROW | COLUMN; COLUMN`: the table below that heading of a page; with names, only
+  those rows, and those columns in that order. A row is named by its first cell, or by as many as tell it from
+  others: `bare / Unseen sources`; `ours, constants...` is the one that begins so. `*` stands for all rows.
 
 Pictures of docs/images are drawn again too. With `--check` nothing is written, and the exit code is 1 if a
 block or a picture is out of date.
@@ -173,9 +175,9 @@ def file_block(name: str) -> str:
 
 
 def table_block(argument: str) -> str:
-    """The table below the first heading that begins so, for `FILE HEADING | ROW; ROW`."""
+    """The table below the first heading that begins so, for `FILE HEADING | ROW; ROW | COLUMN; COLUMN`."""
     name, _, rest = argument.partition(" ")
-    heading, _, chosen = (part.strip() for part in rest.partition("|"))
+    heading, chosen, columns = (part.strip() for part in f"{rest}||".split("|")[:3])
     text = (ROOT / name).read_text(encoding="utf-8")
     below = re.search(rf"^#+ {re.escape(heading)}.*\n", text, re.MULTILINE)
     found = TABLE.search(text, below.end()) if below else None
@@ -184,8 +186,49 @@ def table_block(argument: str) -> str:
     if not chosen:
         return found.group()
     header, rule, *rows = found.group().splitlines()
-    first = {row.split("|")[1].strip(): row for row in rows}
-    return "\n".join([header, rule, *(first[row.strip()] for row in chosen.split(";"))]) + "\n"
+    if chosen != "*":
+        rows = [_row_named(row.strip(), rows) for row in chosen.split(";")]
+    if columns:
+        kept = [_column_named(title.strip(), _cells(header)) for title in columns.split(";")]
+        header, rule, *rows = (
+            f"| {' | '.join(_cells(row)[number] for number in kept)} |" for row in (header, rule, *rows)
+        )
+    return "\n".join([header, rule, *rows]) + "\n"
+
+
+def _column_named(title: str, titles: Sequence[str]) -> int:
+    """Its place among the titles of a table.
+
+    Raises:
+        RuntimeError: If there is none, or more than one.
+    """
+    if titles.count(title) != 1:
+        raise RuntimeError(f"{titles.count(title)} columns of a table are named '{title}'.")
+    return titles.index(title)
+
+
+def _cells(row: str) -> list[str]:
+    return [cell.strip() for cell in row.strip().strip("|").split("|")]
+
+
+def _row_named(name: str, rows: Sequence[str]) -> str:
+    """The one row whose first cells are these, or begin so where they end with dots.
+
+    Raises:
+        RuntimeError: If there is none, or more than one.
+    """
+    wanted = name.split(" / ")
+
+    def has(row: str) -> bool:
+        return all(
+            cell.startswith(word.removesuffix("...")) if word.endswith("...") else cell == word
+            for cell, word in zip(_cells(row), wanted, strict=False)
+        )
+
+    found = [row for row in rows if has(row)]
+    if len(found) != 1:
+        raise RuntimeError(f"{len(found)} rows of a table are named '{name}'.")
+    return found[0]
 
 
 def list_block(name: str) -> str:

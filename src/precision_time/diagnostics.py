@@ -9,7 +9,7 @@ from enum import StrEnum
 from .records import dataclass
 
 SAMPLES, LEFT_OPEN, UNMEASURED_DEVICE = "samples", "left-open", "unmeasured-device"
-OWN_PREDICTOR, TF32_BY_DEFAULT = "predictor", "tf32"
+OWN_PREDICTOR, TF32_BY_DEFAULT, EXTRAPOLATION = "predictor", "tf32", "extrapolation"
 """Codes of remarks that a page places itself; its first line has `samples` up to the first semicolon."""
 _NOT_GIVEN = ("device", "precision", "stack", "dataset", "recompute", "layout")
 _CODES = {name: f"default-{name}" for name in _NOT_GIVEN} | {"zero_stage": "default-sharding"}

@@ -179,6 +179,25 @@ def test_chosen_rows_of_a_table(update_docs: ModuleType) -> None:
     assert row.startswith("| Unseen models |")
 
 
+def test_a_row_is_named_by_as_many_cells_as_tell_it_apart(update_docs: ModuleType) -> None:
+    place = "docs/reference/questions.md Questions as people ask them"
+    row = update_docs.table_block(f"{place} | bare / Unseen sources").splitlines()[-1]
+    assert row.startswith("| bare | Unseen sources |")
+    says, rows = row.split(" | ")[0], row.split(" | ")[2]
+    turned = update_docs.table_block(f"{place} | bare / Unseen sources | rows; says").splitlines()
+    assert turned == ["| rows | says |", "| ---: | --- |", f"| {rows} | {says.strip('| ')} |"]
+    with pytest.raises(RuntimeError, match="6 rows of a table are named 'bare'"):
+        update_docs.table_block(f"{place} | bare")
+    assert (
+        update_docs.table_block(f"{place} | layo... / Unseen sou...")
+        .splitlines()[-1]
+        .startswith("| layout |")
+    )
+    for columns, title in ((0, "no such column"), (2, "coverage %")):
+        with pytest.raises(RuntimeError, match=f"{columns} columns of a table are named '{title}'"):
+            update_docs.table_block(f"{place} | * | {title}")
+
+
 def test_a_failing_command_is_an_error(update_docs: ModuleType) -> None:
     with pytest.raises(RuntimeError, match="No such command"):
         update_docs.run_block("precision-time predcit")

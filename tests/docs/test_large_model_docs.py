@@ -125,7 +125,7 @@ def test_the_best_constant_is_the_best(peers: ModuleType) -> None:
 def test_page_on_peers_holds_every_job_and_quoted_figure() -> None:
     page = (ROOT / "docs" / "reference" / "peers.md").read_text(encoding="utf-8")
     assert all(f"| {entry['title']} |" in page for entry in JOBS.values())
-    for peer in (*PUBLISHED["vtrain"]["quoted"], *PUBLISHED["mosaic"]["quoted"]):
+    for peer in PUBLISHED["vtrain"]["quoted"]:
         assert f"| {peer['name']} |" in page
     vtrain = sum(row.usable for row in load_corpus() if row.source == "vtrain")
     assert f"{vtrain:,} of" in page

@@ -68,3 +68,59 @@ def test_a_page_that_is_not_listed_is_refused_and_a_copy_elsewhere_has_no_stamp(
         pages.write_page(pages.ROOT / "docs" / "not-listed.md", "text")
     pages.write_page(tmp_path / "other.md", "text")
     assert (tmp_path / "other.md").read_text() == "text"
+
+
+TODAYS = pages.Page(path="pages/today.md", command="today", minutes=1.0, code=CODE)
+CHEAP = pages.Page(path="pages/cheap.md", command="cheap", minutes=2.0, code=CODE)
+DEAR = pages.Page(path="pages/dear.md", command="dear", minutes=90.0, code=CODE, again="train for hours")
+BY_HAND = pages.Page(path="pages/hand.md", command="hand", minutes=3.0, code=CODE, by_hand="needs a GPU")
+
+
+@pytest.fixture
+def of_four(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A repository of four pages, three of them old."""
+    monkeypatch.setattr(pages, "pages", lambda: (DEAR, BY_HAND, CHEAP, TODAYS))
+    made = {page.path: pages.digests(page) for page in pages.pages()}
+    monkeypatch.setattr(pages, "digests", lambda page: made[page.path])
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    (tmp_path / "pages").mkdir()
+    for page in pages.pages():
+        stamped = made[page.path] if page is TODAYS else {"code": "0" * 12}
+        (tmp_path / page.path).write_text("text\n" + pages.stamp(page, stamped))
+    return tmp_path
+
+
+def test_old_pages_are_written_the_cheapest_first_and_each_cost_is_said(of_four: Path) -> None:
+    wanted = pages.chosen([], 60.0, TODAY)
+    assert [page for page, _ in wanted] == [CHEAP, BY_HAND, DEAR]
+    assert [reason for _, reason in wanted] == ["", "needs a GPU", "takes 90 minutes, more than 60"]
+    said = "\n".join(pages.plan(wanted))
+    assert said.startswith("1 pages to write, about 2 minutes")
+    assert "`train for hours`" in said and "  90 min  pages/dear.md" in said
+
+
+def test_a_named_page_is_written_old_or_not_and_whatever_it_costs(of_four: Path) -> None:
+    assert pages.chosen(["dear.md", "pages/today.md"], 60.0, TODAY) == [(TODAYS, ""), (DEAR, "")]
+    with pytest.raises(ValueError, match=r"daer\.md is no page"):
+        pages.chosen(["daer.md"], 60.0, TODAY)
+
+
+def test_a_page_that_fails_is_as_it_was_and_the_others_are_written(
+    of_four: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Planted: a command that breaks off, one that writes nothing, and one that writes its page."""
+    before = (of_four / DEAR.path).read_text()
+
+    def run(command: str) -> int:
+        if command == "cheap":
+            (of_four / CHEAP.path).write_text("new\n" + pages.stamp(CHEAP, pages.digests(CHEAP)))
+        if command == "dear":
+            (of_four / DEAR.path).write_text("half a pa")
+        return 7 if command == "dear" else 0
+
+    failed = pages.write([DEAR, BY_HAND, CHEAP], run)
+    assert [line.split(" is ")[0] for line in failed] == ["pages/dear.md", "pages/hand.md"]
+    assert "ended with 7" in failed[0] and "still older than its code" in failed[1]
+    assert (of_four / DEAR.path).read_text() == before
+    assert (of_four / CHEAP.path).read_text().startswith("new")
+    assert "[3/3] written in" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""What new users try works as the page says: every line of `tools/tasks.toml` is run."""
+"""What new users try works as the page says: every line of `tools/tasks*.toml` is run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TASKS = tomllib.loads((ROOT / "tools" / "tasks.toml").read_text(encoding="utf-8"))["task"]
-MOST_FRICTION, MOST_DETOURS = 2, 15
-OPEN = {73}
+TASKS = [
+    task
+    for name in ("tasks.toml", "tasks_again.toml")
+    for task in tomllib.loads((ROOT / "tools" / name).read_text(encoding="utf-8"))["task"]
+]
+MOST_FRICTION, MOST_DETOURS = 2, 31
+OPEN = {64}
 """Tasks that are hard still."""
 RUN_ELSEWHERE = {
     21: pytest.mark.nightly(

@@ -141,6 +141,13 @@ def test_at_most_three_assumptions_are_shown_but_for_why() -> None:
     assert "-50%" in short
 
 
+def test_a_processor_without_a_name_is_an_assumption_and_has_no_tf32() -> None:
+    found = {each.field: each for each in what_matters(predict_time("resnet50", device="cpu", batch_size=32))}
+    assert found["device"].assumed == "'cpu' as CPU-Xeon-Platinum-8480+"
+    assert str(found["device"].value).startswith("CPU-")
+    assert (found["precision"].value, found["precision"].words) == ("fp32", "no autocast")
+
+
 def test_what_matters_is_by_how_much_the_prediction_moves() -> None:
     """Largest first, and each figure is what the predictor says of the job with the alternative."""
     given = {"model": "resnet50", "device": "A100", "gpus": 8, "batch_size": 64, "precision": "fp16-mixed"}

@@ -173,3 +173,31 @@ def test_a_sample_that_no_cluster_holds_is_said_so() -> None:
     first, remedy = said(predict_time("llama3.1-405b", device="RTX3070", seq_len=2**23, tp=1))
     assert first.startswith("Does not fit")
     assert "smaller model or shorter samples" in remedy and not OFFER.search(remedy)
+
+
+@pytest.mark.parametrize(
+    ("asked", "absent"),
+    [
+        (
+            {"model": "qwen2.5-7b", "device": "RTX4090", "gpus": 2, "zero_stage": 3, "offload": "optimizer"},
+            ("--tp ", "--pp "),
+        ),
+        ({"model": "llama2-7b", "device": "A100", "gpus": 8, "stack": "hf-trainer"}, ("--pp ",)),
+    ],
+    ids=["offload", "trainer"],
+)
+def test_no_axis_is_offered_that_the_trainer_does_not_have(
+    asked: dict[str, Any], absent: tuple[str, ...]
+) -> None:
+    answer = predict_time(**{"zero_stage": 0, **asked}, batch_size=4, seq_len=2048, recompute="none")
+    offers = [each["words"] for each in OFFER.finditer(said(answer)[1])]
+    assert offers
+    assert [words for words in offers if any(option in f"{words} " for option in absent)] == []
+
+
+def test_a_batch_that_no_usual_layout_holds_says_what_it_needs_at_least() -> None:
+    asked = {"model": "llama3-8b", "device": "RTX4090", "gpus": 8, "batch_size": 4}
+    least = Request.of({**asked, "zero_stage": 3, "recompute": "full"}).resolve()
+    needed = sum(memory_of_job(least).values()) / GIBI
+    assert f"this batch needs {needed:.1f} GiB still." in said(predict_time(**asked))[1]
+    assert "still" not in said(predict_time(**TOO_LARGE["large batch"]))[1]

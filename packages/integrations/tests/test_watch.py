@@ -243,6 +243,14 @@ def test_the_command_once_as_text_and_json(tmp_path: Path, capsys: pytest.Captur
     assert "precision-time import --formats" in capsys.readouterr().err
 
 
+def test_devices_that_are_typed_go_before_those_of_the_log() -> None:
+    watch = LogWatch(given={"model": "llama3-8b", "device": "8xH100", "batch_size": 1})
+    fields = {"gpus": 16, "nodes": 2, "device": "A100", "precision": "bf16-mixed"}
+    found = watch._predicted(fields)
+    assert found is not None
+    assert (found.device, found.gpus, found.nodes) == ("H100-SXM5-80GB", 8, 1)
+
+
 def test_why_a_run_in_a_log_is_slow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "train.log"
     log.write_text(TORCHTITAN)

@@ -86,7 +86,9 @@ MOSAIC = """
 ## MosaicML: MPT-7B on 8 A100-80GB
 
 bf16, FSDP, micro batch {micro:g} x {count}, {seq_len:,} tokens: {measured:.3f} s per step measured. Below it,
-all {rows} runs of MosaicML in the corpus, on {fewest} to {most} devices.
+all {rows} runs of MosaicML in the corpus, on {fewest} to {most} devices. SimuMax and
+Calculon are asked live, with the links and the layout of each row, in
+[the benchmark](benchmark.md#dense-language-models-pretraining).
 """
 ROWS = """
 ### {title}: all {rows} rows
@@ -329,8 +331,8 @@ def rows_part(title: str, scored: Scored) -> Iterator[str]:
 
 def mosaic_part(study: Study) -> Iterator[str]:
     """MosaicML's MPT-7B, and all its runs."""
-    scored, quoted = study.scored["mosaic-llm-foundry"], study.published["mosaic"]
-    index = next(number for number, row in enumerate(scored.rows) if _is(row, quoted["rows"]))
+    scored, wanted = study.scored["mosaic-llm-foundry"], study.published["mosaic"]["rows"]
+    index = next(number for number, row in enumerate(scored.rows) if _is(row, wanted))
     row, measured_s = scored.rows[index], float(scored.measured_s[index])
     assert row.layout is not None
     yield MOSAIC.format(
@@ -344,17 +346,18 @@ def mosaic_part(study: Study) -> Iterator[str]:
     )
     yield "| predictor | step | error | figures |"
     yield "|---|---:|---:|---|"
-    for peer in quoted["quoted"]:
-        yield f"| {peer['name']} | | {peer['error_percent']:+d} % | quoted: {peer['source']} |"
     lines = (
-        ("llm-analysis, efficiency 1, MPT-7B itself", scored.live_s[0], "live"),
-        ("llm-analysis, efficiency 0.5, MPT-7B itself", scored.live_s[1], "live"),
+        ("llm-analysis, efficiency 1", scored.live_s[0], "live"),
+        ("llm-analysis, efficiency 0.5", scored.live_s[1], "live"),
         ("ours, cost model alone", scored.source.analytical_s, "computed"),
         ("**ours, source held out**", scored.source.held_out_s, "computed"),
         ("**ours, configuration folds**", scored.source.folds_s, "computed"),
     )
     for name, seconds, word in lines:
         value = float(seconds[index])
+        if np.isnan(value):
+            yield f"| {name} | - | - | no answer |"
+            continue
         yield f"| {name} | {value:.3f} s | {percent(value, measured_s)} | {word} |"
     yield from rows_part("MosaicML's runs", scored)
 

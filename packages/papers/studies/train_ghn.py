@@ -130,8 +130,9 @@ def _introduction(weights: GhnWeights, card: dict[str, Any]) -> Iterator[str]:
     parameters = sum(array.size for array in weights.arrays.values())
     yield from _text(
         f"The hypernetwork (`{weights.version}`) has {parameters:,} parameters, decoder",
-        f"included, and reads {len(vocabulary().primitives)} primitives. It was trained as one:",
-        f"`{card['command']}`, that is {card['steps']:,} steps of {settings['meta_batch']} drawn networks",
+        f"included, and reads {len(vocabulary().primitives)} primitives. It was trained as one",
+        f"(the script lay in another folder then): `{card['command']}`,",
+        f"that is {card['steps']:,} steps of {settings['meta_batch']} drawn networks",
         "and",
         f"{settings['image_batch']} images of `{card['images']}` on one thread.",
     )
@@ -243,19 +244,20 @@ def _precision(weights: GhnWeights) -> Iterator[str]:
 def _cost(weights: GhnWeights, table: KnownEmbeddings) -> Iterator[str]:
     yield from ("## What an embedding costs", "")
     yield from _text(
-        f"In numpy on one thread, best of {_REPEATS}; the {len(table.names):,} known models need none of it."
+        f"CPU time in numpy on one thread, best of {_REPEATS}; the {len(table.names):,} known models",
+        "need none of it.",
     )
     rows = []
     for model in TIMED:
         graph = load_workload(model).graph
         reading, sweeping = [], []
         for _ in range(_REPEATS):
-            began = time.perf_counter()
+            began = time.process_time()
             read = build_architecture(model, *read_nodes(graph))
-            middle = time.perf_counter()
+            middle = time.process_time()
             node_vectors(read, weights)
             reading.append(middle - began)
-            sweeping.append(time.perf_counter() - middle)
+            sweeping.append(time.process_time() - middle)
         rows.append((model, f"{len(read):,}", f"{1e3 * min(reading):.1f}", f"{1e3 * min(sweeping):.1f}"))
     yield from _table(("model", "nodes", "reading the graph [ms]", "both sweeps [ms]"), rows)
 

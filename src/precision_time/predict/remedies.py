@@ -20,6 +20,7 @@ from ..parallel.shape import model_shape
 from ..records import dataclass
 from ..request.batch import says_no_layout
 from ..request.layout import fields_of, needed_fields, option_words
+from ..request.practice import axes_of, axes_said_of
 from ..request.request import Request
 from ..request.schema import GLOBAL_BATCHES, LAYOUT_OPTIONS
 from ..units import GIBI, format_duration
@@ -157,7 +158,19 @@ def suggest_fit(request: Request, job: Job, predictor: TrainedPredictor) -> str:
     away = _priced(elsewhere, predictor)
     more = _unlike([each for each in away if not _is_slower(each, [*same, *away])])
     offers = [same, more, _unlike(_priced(other, predictor))]
-    return f"To fit: {'; or '.join(str(offer) for group in offers for offer in group[:_MOST_OFFERS])}."
+    listed = "; or ".join(str(offer) for group in offers for offer in group[:_MOST_OFFERS])
+    return f"To fit: {listed}.{_at_least(request, job)}"
+
+
+def _at_least(request: Request, job: Job) -> str:
+    """What the batch still needs with all that is usually done for memory, where that is too much too."""
+    usual = {"zero_stage": 3, "recompute": "full"}
+    if request.batch_size is None or not says_no_layout(request):
+        return ""
+    _, found = _held(request, job, usual)
+    if found is None or _fits(found):
+        return ""
+    return f" Fully sharded and recomputed, this batch needs {needed_bytes(found) / GIBI:.1f} GiB still."
 
 
 def _changes_training(offer: _Fit) -> bool:
@@ -307,9 +320,14 @@ def _adapters(request: Request, job: Job) -> Iterator[Change]:
 
 
 def _cuts(job: Job, as_is: Change, domain: int) -> Iterator[Change | tuple[Change, ...]]:
-    """Tensor and pipeline degrees taken from the data axis, the samples per step kept."""
-    layout = job.layout
+    """Tensor and pipeline degrees taken from the data axis, the samples per step kept.
+
+    Where the stack has them: who offloads to the host trains with ZeRO or FSDP, which have none.
+    """
+    layout, axes = job.layout, _axes(job.stack.profile)
     if layout.data_parallel_engine != "ddp" or not model_shape(job.workload.graph).heads:
+        return
+    if layout.offload is not Offload.NONE:
         return
 
     def cut(name: str, degree: int) -> Change:
@@ -324,9 +342,15 @@ def _cuts(job: Job, as_is: Change, domain: int) -> Iterator[Change | tuple[Chang
         }
 
     degrees = [degree for degree in _DEGREES if layout.dp % degree == 0]
-    yield tuple(cut("tp", degree) for degree in degrees if layout.tp * degree <= domain)
-    if layout.vpp == 1 and not layout.stage_layers:
+    if "tp" in axes:
+        yield tuple(cut("tp", degree) for degree in degrees if layout.tp * degree <= domain)
+    if "pp" in axes and layout.vpp == 1 and not layout.stage_layers:
         yield tuple({**cut("pp", degree), "zero_stage": min(layout.zero_stage, 1)} for degree in degrees)
+
+
+def _axes(stack: str) -> tuple[str, ...]:
+    """Axes that may be offered of a stack: those that it has, and all where nothing is known of it."""
+    return ("tp", "pp") if axes_said_of(stack) is None else axes_of(stack)
 
 
 def _best_layout(request: Request, job: Job) -> Iterator[Change]:

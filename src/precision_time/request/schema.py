@@ -32,6 +32,7 @@ from ..fields import (
     Option,
     PositiveNumber,
     Read,
+    choices_of,
     pairs_of,
 )
 from ..hardware.device import Cluster
@@ -156,6 +157,20 @@ def _anchors(given: Any) -> Any:
             "priced. To fix: leave some out, or make a calibration of them (precision-time calibrate)."
         )
     return [_anchor(item) for item in given]
+
+
+def _method(given: Any) -> Any:
+    """A training method; an adapter is none, though people say so.
+
+    Raises:
+        ConfigError: If it is the name of an adapter.
+    """
+    if isinstance(given, str) and given in choices_of(RequestFields.model_fields["adapter"].annotation):
+        raise ConfigError(
+            f"method={given} is invalid: {given} is an adapter, which any method may train. To fix: "
+            f"--adapter {given} in its place (adapter={given})."
+        )
+    return given
 
 
 _ANCHOR_REMEDY = "To fix: write each like batch_size=64,gpus=8,step_time_s=0.21."
@@ -354,6 +369,7 @@ class RequestFields(Fields):
     method: Annotated[
         Literal["sft", "dpo", "reward", "distill", "grpo", "ppo"] | None,
         WORD,
+        Read(_method),
         Option(help="Training method: what runs beside the update.", default="sft"),
     ] = None
     reference: Annotated[

@@ -479,8 +479,8 @@ def _unknown(model: str) -> UnknownNameError:
         known=(),
         nearest=nearest,
         hint=f"To fix: `precision-time list models{f' --search {kind}' if kind else ''}` lists the known "
-        "ones; or "
-        "pass sizes (hidden, layers, heads) for a language model, or your own module.",
+        "ones; or pass the path of its config.json, sizes (hidden, layers, heads) of a language model, or "
+        "your own module.",
     )
 
 

@@ -46,3 +46,17 @@ def test_alone_it_is_chosen_with_the_doubt(planned) -> None:
 def test_where_it_would_not_win_nothing_is_said(planned, offered) -> None:
     dear = replace(offered[0], instance_type="gaudi", device="Gaudi3", usd_per_hour=8000.0)
     assert planned(devices=DEVICES, prices=(*offered, dear)).choice("cheapest").unmeasured is None
+
+
+def test_a_choice_like_no_measured_run_stands_beside_the_best_that_is_like_one(planned) -> None:
+    """ResNet was never measured on Blackwell: language models were."""
+    plan = planned(devices=("B200-SXM-180GB", "A100-SXM4-80GB"))
+    for choice in plan.choices:
+        beyond = "extrapolation" in choice.candidate.warnings
+        assert (
+            "No measured run is like it" in choice.reason or "No candidate is like" in choice.reason
+        ) == beyond
+    assert any("extrapolation" in choice.candidate.warnings for choice in plan.choices)
+    page = str(plan)
+    marked = [each for each in plan.front if "extrapolation" in each.warnings]
+    assert f"{marked[0].gpus} x {marked[0].device} *" in page and "(* no measured run is like it)" in page

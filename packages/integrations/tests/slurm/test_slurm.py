@@ -131,6 +131,8 @@ def test_a_script_is_a_run_and_its_quantiles_are_limits() -> None:
     assert short.seconds == 1800
     assert "debug allows 0:30:00" in short.warnings[0]
     assert too_short(estimate, 10 * run.p90_s, quantile=0.95) == ""
+    large = estimate_script("#PRECISION_TIME model=llama3-70b device=A100 gpus=1 steps=9\npython train.py\n")
+    assert time_limit(large).why.startswith("does not fit in memory; if it did, llama3-70b, 1 x A100")
     for wrong in ({"quantile": 1.0}, {"margin": -0.1}):
         with pytest.raises(ConfigError, match="To fix"):
             time_limit(estimate, **wrong)

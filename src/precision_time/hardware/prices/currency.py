@@ -52,7 +52,7 @@ def parse_currency(text: str | None) -> Currency:
     if not 0.0 < per_usd < math.inf:
         raise CatalogError(
             f"No rate for {code.upper()} in {text!r}: prices are in USD, and no rate is built in. To fix: "
-            f"state what one USD costs, as in {code.upper()}=0.92."
+            f"state what one USD costs: --currency {code.upper()}=0.92."
         )
     if code.upper() == "USD" and per_usd != 1.0:
         raise CatalogError(f"{text!r}: one USD is one USD. To fix: leave the rate away.")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from ...diagnostics import UNMEASURED_DEVICE
+from ...diagnostics import EXTRAPOLATION, UNMEASURED_DEVICE
 from ...plain import from_plain
 from ...records import dataclass
 from ...request.request import Request
@@ -61,6 +61,13 @@ class Candidate:
     def on_measured_device(self) -> bool:
         """Whether any measured run is on such a device; else its data sheet alone answers for it."""
         return UNMEASURED_DEVICE not in self.warnings
+
+    @property
+    def doubt(self) -> str:
+        """A mark in a table: nobody measured its device, or (a star) nobody a run like it."""
+        if not self.on_measured_device:
+            return " (unmeasured)"
+        return " *" if EXTRAPOLATION in self.warnings else ""
 
     @property
     def label(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays import Bools, Floats, Ints
-from ...diagnostics import UNMEASURED_DEVICE
+from ...diagnostics import EXTRAPOLATION, UNMEASURED_DEVICE
 from ...hardware.prices.offer import Offer
 from ...records import dataclass
 from ..energy.grid import grid_of_region
@@ -23,6 +23,7 @@ from .timing import STATED, fields_of_row
 
 FIGURE_OF: Mapping[str, str] = {"cheapest": "usd", "fastest": "time_s", "greenest": "carbon_g"}
 """By aim what is least."""
+_WORDS_OF: Mapping[str, Callable[[float], str]] = {"cheapest": money, "fastest": duration, "greenest": carbon}
 AIMS = tuple(FIGURE_OF)
 _TIES = ("usd", "time_s", "carbon_g")
 """What decides between equals, in this order."""
@@ -120,9 +121,16 @@ class Judged:
     @property
     def measured(self) -> Bools:
         """Whether any measured run is on the device of each candidate."""
-        told = self.rows.table["warnings"]
-        unmeasured = [UNMEASURED_DEVICE in str(codes or "").split() for codes in told.tolist()]
-        return ~np.array(unmeasured, dtype=bool)[self.outcomes.row]
+        return ~self._warned(UNMEASURED_DEVICE)
+
+    @property
+    def inside(self) -> Bools:
+        """Whether measured runs are like each candidate in model, device, number, software and precision."""
+        return self.measured & ~self._warned(EXTRAPOLATION)
+
+    def _warned(self, code: str) -> Bools:
+        told = self.rows.table["warnings"].tolist()
+        return np.array([code in str(codes or "").split() for codes in told], dtype=bool)[self.outcomes.row]
 
 
 def judged(space: Space, rows: Rows, outcomes: Outcomes, limits: Limits) -> Judged:
@@ -172,11 +180,24 @@ def choices_of(found: Judged) -> tuple[Choice, ...]:
                 aim=aim,
                 candidate=best,
                 runner_up=next_best,
-                reason=_REASONS[aim](best, next_best, len(order), found),
+                reason=_REASONS[aim](best, next_best, len(order), found) + _beyond(found, order, aim),
                 unmeasured=found.candidate(promised[0]) if is_better else None,
             )
         )
     return tuple(choices)
+
+
+def _beyond(found: Judged, order: Ints, aim: str) -> str:
+    """What rests on measured runs like it, where the choice does not: of many the best is often too good."""
+    if found.inside[order[0]]:
+        return ""
+    inside = order[found.inside[order]]
+    if not len(inside):
+        return " No candidate is like a measured run."
+    values, words = getattr(found.outcomes, FIGURE_OF[aim]), _WORDS_OF[aim]
+    least, more = float(values[inside[0]]), float(values[inside[0]] / values[order[0]]) - 1.0
+    other = found.candidate(inside[0]).label
+    return f" No measured run is like it; of those like one: {other}, {words(least)} ({more:+.0%})."
 
 
 def _other(found: Judged, order: Ints) -> int | None:

@@ -181,7 +181,8 @@ def body(plan: Plan, shown: Sequence[Candidate], *, why: bool, plot: Iterable[Bl
         what = "Pareto front" if plan.choices else "Pareto front of what breaks a limit"
         left = len(plan.front) - len(shown)
         between = f", {left} more between these" if left else ""
-        yield from (GAP, Text(f"{what}{between}:", Tone.LEAD), front_table(plan, shown))
+        star = " (* no measured run is like it)" if any(each.doubt == " *" for each in shown) else ""
+        yield from (GAP, Text(f"{what}{between}{star}:", Tone.LEAD), front_table(plan, shown))
     yield from plot
     if plan.what_ifs:
         questions = tuple((each.question, each.answer) for each in plan.what_ifs)
@@ -245,7 +246,7 @@ def front_table(plan: Plan, shown: Sequence[Candidate]) -> Table:
     rows = (
         (
             _MARKS[place % len(_MARKS)],
-            f"{each.gpus} x {each.device}{'' if each.on_measured_device else ' (unmeasured)'}",
+            f"{each.gpus} x {each.device}{each.doubt}",
             each.precision,
             f"{each.batch_size:g}",
             each.where,

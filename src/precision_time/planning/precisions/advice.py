@@ -3,7 +3,7 @@
 The rule: of the precisions that fit in memory, that published trainings rest on, and whose known loss gap is
 within the budget, the fastest; of those within a few percent of it, the one that is the least trouble: the
 better established one, then the one with the smaller loss gap. A precision whose loss gap nobody measured or
-published, or whose standing is research, is shown and not taken.
+published with its scaling recipe, or whose standing is research, is shown and not taken.
 """
 
 from __future__ import annotations
@@ -251,7 +251,8 @@ def _recommended(rows: Sequence[AdvisedPrecision], budget: float) -> tuple[Advis
         needs = format_bytes(least.prediction.memory_bytes_per_device)
         return least, (
             f"Nothing fits; {least.precision} needs the least memory, {needs} of "
-            f"{format_bytes(least.prediction.device_memory_bytes)}. Its layout or batch has to change first."
+            f"{format_bytes(least.prediction.device_memory_bytes)}. Its layout or batch has to change first: "
+            "`precision-time predict` with the same options says what fits."
         )
     known = [row for row in fitting if _allowed(row, budget)]
     allowed = known or fitting
@@ -266,6 +267,8 @@ def _recommended(rows: Sequence[AdvisedPrecision], budget: float) -> tuple[Advis
             f"{best.standing}, and within {_NEAR:.0%} of {fastest.precision}, the fastest whose known loss "
             f"gap is within {budget:.2%}"
         )
+    if best.recipe is not None:
+        words += f", with {best.recipe} scaling"
     others = [row for row in allowed if row is not best]
     if others and best is fastest:
         second = min(others, key=_step_s)
@@ -307,6 +310,11 @@ def _changes(rows: Sequence[AdvisedPrecision], best: AdvisedPrecision, budget: f
             yield f"Memory: {row.precision} is {gain:.0%} faster but needs {needs}."
         elif row.risk is None:
             yield f"A known loss gap of {row.precision}: {gain:.0%} faster; none was measured or published."
+        elif row.risk.other_recipe is not None:
+            yield (
+                f"A loss gap of {row.precision} with {row.recipe} scaling: {gain:.0%} faster; the known one, "
+                f"{row.risk.loss_gap:.2%}, was found with {row.risk.other_recipe} scaling."
+            )
         elif row.risk.counted > budget:
             faster = f"{gain:.0%} faster{_unproved(row)}"
             yield f"A risk budget of {row.risk.counted:.3%}: {row.precision}, {faster}."
@@ -316,7 +324,10 @@ def _changes(rows: Sequence[AdvisedPrecision], best: AdvisedPrecision, budget: f
 
 def _allowed(row: AdvisedPrecision, budget: float) -> bool:
     """Whether it may be taken where it fits."""
-    return row.risk is not None and row.risk.counted <= budget and row.standing in _TAKEN
+    risk = row.risk
+    if risk is None or risk.other_recipe is not None:
+        return False
+    return risk.counted <= budget and row.standing in _TAKEN
 
 
 def _unproved(row: AdvisedPrecision) -> str:

@@ -83,7 +83,7 @@ def _risk_cells(row: AdvisedPrecision) -> tuple[str, ...]:
         row.recipe or "-",
         row.standing,
         "not known" if risk is None else "-" if risk.basis is Basis.REFERENCE else _gap(risk),
-        "-" if risk is None else risk.basis.value,
+        "-" if risk is None else ", ".join(filter(None, (risk.basis.value, risk.other_recipe))),
     )
 
 

@@ -54,6 +54,8 @@ class Risk:
     """Parameters of the model that it was found with."""
     error: float | None = None
     """Standard error of a measured gap over its seeds; None where it is not known."""
+    other_recipe: str | None = None
+    """Scaling that it was found with, where it is not the one that was asked about."""
 
     @property
     def counted(self) -> float:
@@ -152,12 +154,14 @@ def _published(precision: str, recipe: str | None) -> Risk | None:
         return None
     bound = "at most " if gap.get("bound") else ""
     its = gap.get("recipe", recipe)
-    other = "" if recipe in (None, its) else f"; found with {its} scaling, not with {recipe}"
+    differs = recipe not in (None, its)
+    other = f"; found with {its} scaling, not with {recipe}" if differs else ""
     return Risk(
         loss_gap=float(gap["loss_gap"]),
         basis=Basis.PUBLISHED,
         params=float(gap["params"]),
         source=f"{bound}{gap['loss_gap']:.2%}: {gap['text']} ({gap['source']}){other}",
+        other_recipe=its if differs else None,
     )
 
 

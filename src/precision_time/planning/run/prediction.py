@@ -75,6 +75,7 @@ class RunPrediction(Remarked):
     device: str
     gpus: int
     nodes: int
+    fits: bool
     phases: tuple[RunPhase, ...]
     terms: Mapping[str, float]
     """Expected seconds of the run by name; they add up to `total_s` exactly."""
@@ -98,7 +99,6 @@ class RunPrediction(Remarked):
     """Of the largest checkpoint."""
     device_hours: float
     """Expected, over all devices (GPU-hours)."""
-    fits: bool
     cost_terms_usd: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Money by name; empty where no price is known. `diagnostics` say which price was taken."""
     energy_terms_j: Mapping[str, float] = dataclasses.field(default_factory=dict)

@@ -14,6 +14,7 @@ from precision_time.request.recipes import COMMAND, PYTHON, SHELL, Recipe, Said
 
 from ..commands.configs import files_below
 from ..commands.read import ReadCommand, read_command
+from ..slurm.script import SlurmScript, read_script
 from .complete import Files, read_values
 from .documents import MOST_BYTES, Stated, read_document
 from .sources import Source, SourceCall, read_source
@@ -22,6 +23,7 @@ from .vocabulary import RecipeVocabulary, vocabulary
 
 _TRAINER = re.compile(r"(?:\w+\.)?(?:\w*Trainer|trainer_cls)")
 """Calls that make a trainer."""
+_SBATCH = re.compile(r"^#SBATCH\s", re.MULTILINE)
 _SHELL_LINE = re.compile(r"^([ \t]*)[%!](?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
 """Of a notebook: a line for its shell, with those that a backslash joins to it."""
 
@@ -67,14 +69,33 @@ def read_text(text: str, kind: str, files: Files, *, name: str) -> Recipe:
 
 
 def _of_command(name: str, text: str, files: Files) -> Recipe:
-    """Of a script or a line of a shell."""
-    read = read_command(text, files=files)
+    """Of a script or a line of a shell, on the devices that its `#SBATCH` lines ask for."""
+    script = read_script(text, files=files) if _SBATCH.search(text) else None
+    read = script.command if script is not None else read_command(text, files=files)
     if not read.fields and read.recipe is None:
         why = "; ".join(read.unread[:3]) or "nothing in it starts a training"
         raise ConfigError(
             f"{name} cannot be read: {why}. To fix: name the file or the command of one training."
         )
-    return recipe_of_command(read, name)
+    recipe = recipe_of_command(read, name)
+    return recipe if script is None else _as_granted(recipe, script)
+
+
+def _as_granted(recipe: Recipe, script: SlurmScript) -> Recipe:
+    """The recipe with the devices that Slurm grants, where it names none itself."""
+    granted = {
+        key: script.fields[key]
+        for key in ("device", "gpus", "nodes")
+        if key in script.fields and key not in recipe.fields
+    }
+    said = tuple(Said(key="#SBATCH", value="", fields={key: value}) for key, value in granted.items())
+    return replace(
+        recipe,
+        fields={**recipe.fields, **granted},
+        read=(*recipe.read, *said),
+        assumed=tuple(dict.fromkeys((*recipe.assumed, *script.notes))),
+        unread=tuple(dict.fromkeys((*recipe.unread, *script.unread))),
+    )
 
 
 def recipe_of_command(read: ReadCommand, name: str) -> Recipe:

@@ -137,8 +137,9 @@ def _why(
     nodes = f" on {run.nodes} nodes" if run.nodes > 1 else ""
     step = "" if estimate.step is None else f" of {format_duration(estimate.step.step_time_s)}"
     more = f" and {margin:.0%} more" if margin else ""
+    fits = "" if run.fits else "does not fit in memory; if it did, "
     return (
-        f"{run.model}, {run.gpus} x {run.device}{nodes}: {steps:,} steps{step}, expected "
+        f"{fits}{run.model}, {run.gpus} x {run.device}{nodes}: {steps:,} steps{step}, expected "
         f"{format_duration(run.total_s)}, {quantile:.3g} quantile "
         f"{format_duration(predicted[f'p{100 * quantile:g}'])}"
         f"{more}."

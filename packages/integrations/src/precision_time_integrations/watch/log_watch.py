@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from precision_time.errors import PrecisionTimeError, in_one_line
+from precision_time.hardware.words import with_cluster_words
 from precision_time.predict.api import predict
 from precision_time.predict.prediction import Prediction
 from precision_time.request.request import Request
@@ -300,12 +301,13 @@ class LogWatch:
     def _predicted(self, fields: Mapping[str, Any]) -> Prediction | None:
         """The prediction of what the log and the caller state; None where it is too little."""
         usual = {"gpus": 1} if "device" in self._given else {}  # as for `predict`
-        known = {**usual, **fields, **self._given}
-        self.missing = missing_fields(known)
-        if self.missing:
-            return None
         try:
-            return predict(Request.of(known))
+            typed = with_cluster_words(self._given)
+            hosts = ("nodes", "node_type") if "gpus" in typed else ()  # those of the log hold other devices
+            said = {name: value for name, value in fields.items() if name not in hosts}
+            known = {**usual, **said, **typed, **self._given}
+            self.missing = missing_fields(known)
+            return None if self.missing else predict(Request.of(known))
         except PrecisionTimeError as error:
             self._say(f"No prediction: {in_one_line(error)}")
             return None
