@@ -83,7 +83,7 @@ async def predict(
     PREDICTIONS.inc()
     said = as_asked(found, fields)
     if not why:
-        text = json_text(said)
+        text = json_text(said.to_dict())  # with the members that it derives, such as money
         if key is not None and found.diagnostics[-1:] != (WITHOUT_REMEDY,):
             service.answered.keep(key, text)
         return json_bytes(text)
