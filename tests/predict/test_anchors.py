@@ -83,7 +83,8 @@ def test_samples_per_second_and_step_time_say_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    "anchor", ["gpus=1,step_time_s=0.2", "gpus=1 step=0.2s", "gpus=1, step=200ms", {"gpus": 1, "step": "0.2s"}]
+    "anchor",
+    ["gpus=1,step_time_s=0.2", "gpus=1 step=0.2s", "gpus=1, step=200ms", {"gpus": 1, "step": "0.2s"}],
 )
 def test_an_anchor_is_read_with_units_and_spaces(anchor: Any) -> None:
     assert Request.of({**JOB, "anchors": [anchor]}).anchors == [{"gpus": 1, "step_time_s": 0.2}]

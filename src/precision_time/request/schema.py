@@ -198,8 +198,7 @@ def _anchor(given: Any) -> dict[str, Any]:
         value = math.nan
     if not (math.isfinite(value) and value > 0.0) or isinstance(said, bool):
         raise ConfigError(
-            f"{times[0]}={said} of the anchor {given!r} must be a number above 0. "
-            f"{_ANCHOR_REMEDY}"
+            f"{times[0]}={said} of the anchor {given!r} must be a number above 0. {_ANCHOR_REMEDY}"
         )
     known = {*RequestFields.model_fields, *ALIASES, *ANCHOR_TIMES}
     for name in anchor:
