@@ -82,6 +82,19 @@ def test_samples_per_second_and_step_time_say_the_same() -> None:
     assert asked(by_time).step_time_s == pytest.approx(asked(by_rate).step_time_s, rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    "anchor",
+    ["gpus=1,step_time_s=0.2", "gpus=1 step=0.2s", "gpus=1, step=200ms", {"gpus": 1, "step": "0.2s"}],
+)
+def test_an_anchor_is_read_with_units_and_spaces(anchor: Any) -> None:
+    assert Request.of({**JOB, "anchors": [anchor]}).anchors == [{"gpus": 1, "step_time_s": 0.2}]
+
+
+def test_an_anchor_in_json_may_have_words_with_spaces() -> None:
+    (anchor,) = Request.of({**JOB, "anchors": ['{"model": "a b=c", "step_time_s": 0.2}']}).anchors
+    assert anchor == {"model": "a b=c", "step_time_s": 0.2}
+
+
 def test_files_and_words_bring_the_same_anchors(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text("model: resnet50\nanchors:\n- gpus: 1\n  step_time_s: 0.2\n", encoding="utf-8")
@@ -126,6 +139,8 @@ def test_several_precisions_ask_each_anchor_for_its_own() -> None:
         ("gpus=1", "must state one of step_time_s and samples_per_s"),
         ("step_time_s=1,samples_per_s=2", "must state one of"),
         ("step_time_s=fast", "must be a number above 0"),
+        ("step_time_s=0s", "must be a number above 0"),
+        ("samples_per_s=2s", "must be a number above 0"),
         ("gpu=1,step_time_s=1", "unknown field 'gpu'. Did you mean gpus"),
         ("gpus=0,step_time_s=1", "anchor gpus=0,step_time_s=1.0: gpus=0 is invalid"),
         ("fast", "is not NAME=VALUE"),

@@ -16,10 +16,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from precision_time.corpus.protocols import publisher
 from precision_time.learn.calibration.fitting import blocks_of, fit_process
 from precision_time.learn.calibration.places import KINDS, Places, position_columns
 from precision_time.learn.calibration.process import Conditioned, Process
-from precision_time.learn.training import HELD_OUT, fit_intervals, held_out_places, row_weights
+from precision_time.learn.intervals import IntervalModel
+from precision_time.learn.measured import MeasuredTable
+from precision_time.learn.training import HELD_OUT, OutOfFold, fit_intervals, held_out_places, row_weights
 from precision_time_papers.ernest import fit_ernest
 from precision_time_papers.evaluation.cross_validation import Runs
 
@@ -42,6 +45,8 @@ class Users:
     """Configurations predicted out of fold, the median of repeats each."""
 
     source: NDArray[np.str_]
+    publisher: NDArray[np.str_]
+    """Family of sources of each."""
     user: Ints
     """Number of the source and the model of each."""
     device: NDArray[np.str_]
@@ -51,6 +56,7 @@ class Users:
     samples: Floats
     """Of a step."""
     devices: Floats
+    nodes: Floats
 
     @cached_property
     def log_ratios(self) -> Floats:
@@ -91,18 +97,29 @@ class Users:
 def held_out(runs: Runs, protocol: str) -> Users:
     """The corpus as predicted out of fold under a protocol."""
     table = runs.priced.table
+    return users_of(table, runs.ours(protocol, 0), intervals_of(runs))
+
+
+def intervals_of(runs: Runs) -> IntervalModel:
+    """The intervals that out-of-fold predictions give."""
     known = {name: runs.ours(name, 0) for name in HELD_OUT}
-    intervals = fit_intervals(table, known, row_weights(table), runs.settings, 0)
-    held = known[protocol]
+    table = runs.priced.table
+    return fit_intervals(table, known, row_weights(table), runs.settings, 0)
+
+
+def users_of(table: MeasuredTable, held: OutOfFold, intervals: IntervalModel) -> Users:
+    """The configurations of a table that were predicted out of fold."""
     places = held_out_places(table, held, intervals)
     rows: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for index, row in enumerate(table.measurements):
+    for index in np.flatnonzero(~np.isnan(held.step_time_s)).tolist():
+        row = table.measurements[index]
         rows[row.source, row.configuration_key].append(index)
     first = np.array([same[0] for same in rows.values()])
     named = [table.measurements[row] for row in first]
     users = [f"{row.source} {row.model}" for row in named]
     return Users(
         source=np.array([row.source for row in named]),
+        publisher=np.array([publisher(row) for row in named]),
         user=np.unique(users, return_inverse=True)[1].astype(np.intp),
         device=np.array([row.device for row in named]),
         places=places.take(first),
@@ -110,6 +127,7 @@ def held_out(runs: Runs, protocol: str) -> Users:
         predicted_s=np.array([np.median(held.step_time_s[same]) for same in rows.values()]),
         samples=np.array([float(row.global_batch_size or 0.0) for row in named]),
         devices=np.array([float(row.num_devices) for row in named]),
+        nodes=np.array([float(row.num_nodes) for row in named]),
     )
 
 

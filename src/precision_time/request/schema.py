@@ -6,6 +6,7 @@ off the field.
 
 # No annotation is text here: what is evaluated when the class is made need not be parsed again.
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -39,6 +40,7 @@ from ..hardware.inventory import ClusterResources
 from ..hardware.words import with_cluster_words
 from ..parallel.layout import Layout
 from ..precision.catalog import is_policy_file
+from ..units import duration_s
 from .validation import Field, Fields, broken, declared_fields
 
 ALIASES: Mapping[str, str] = {
@@ -172,10 +174,14 @@ def _method(given: Any) -> Any:
 
 
 _ANCHOR_REMEDY = "To fix: write each like batch_size=64,gpus=8,step_time_s=0.21."
+_BETWEEN_PAIRS = re.compile(r"[\s,]+(?=[\w-]+\s*=)")
+"""Anchors are written with commas or spaces: `gpus=8 step=1.2s`."""
 
 
 def _anchor(given: Any) -> dict[str, Any]:
-    fields = pairs_of(given) if isinstance(given, str) else given
+    fields = given
+    if isinstance(given, str):
+        fields = pairs_of(given if given.lstrip().startswith("{") else _BETWEEN_PAIRS.sub(",", given.strip()))
     if not isinstance(fields, Mapping):
         raise ConfigError(f"The anchor {given!r} is no mapping of fields to values. {_ANCHOR_REMEDY}")
     anchor = {_ANCHOR_ALIASES.get(str(name), str(name)): value for name, value in fields.items()}
@@ -184,14 +190,15 @@ def _anchor(given: Any) -> dict[str, Any]:
         raise ConfigError(
             f"The anchor {given!r} must state one of {' and '.join(ANCHOR_TIMES)}. {_ANCHOR_REMEDY}"
         )
+    said = anchor[times[0]]
     try:
-        value = float(anchor[times[0]])
-    except (TypeError, ValueError):
+        timed = times[0] == STEP_TIME_S and isinstance(said, str) and said.endswith("s")
+        value = duration_s(STEP_TIME_S, said) if timed else float(said)
+    except (TypeError, ValueError, ConfigError):
         value = math.nan
-    if not (math.isfinite(value) and value > 0.0) or isinstance(anchor[times[0]], bool):
+    if not (math.isfinite(value) and value > 0.0) or isinstance(said, bool):
         raise ConfigError(
-            f"{times[0]}={anchor[times[0]]} of the anchor {given!r} must be a number above 0. "
-            f"{_ANCHOR_REMEDY}"
+            f"{times[0]}={said} of the anchor {given!r} must be a number above 0. {_ANCHOR_REMEDY}"
         )
     known = {*RequestFields.model_fields, *ALIASES, *ANCHOR_TIMES}
     for name in anchor:
