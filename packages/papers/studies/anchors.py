@@ -121,8 +121,9 @@ def differences() -> Mapping[str, Chooser]:
         wanted = [kind not in kinds for kind in (model, device, precision)]
 
         def chosen(known: Users, rows: Ints, one: int) -> Bools:
-            told = known.places.kinds[:, [model, device, precision]]
-            found: Bools = ((told[rows] == told[one]) == np.array(wanted)).all(axis=1)
+            told = known.places.kinds
+            same = [told[rows, kind] == told[one, kind] for kind in (model, device, precision)]
+            found: Bools = (np.stack(same, axis=1) == np.array(wanted)).all(axis=1)
             return found
 
         return chosen
