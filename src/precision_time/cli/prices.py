@@ -209,7 +209,7 @@ def _import(
 def _update(path: Path, cloud: str | None, date: str | None, json_output: bool) -> None:
     """A list into the user's own folder, under its date; one that is there is never replaced."""
     from ..hardware.prices.reading import own_lists_folder, read_prices, written_table
-    from ..io import write_atomically
+    from ..io import read_input, write_atomically
 
     read = read_prices(path, cloud=cloud, date=date)
     if read.undated:
@@ -222,7 +222,7 @@ def _update(path: Path, cloud: str | None, date: str | None, json_output: bool) 
     named = "-".join(clouds) if len(clouds) <= _MOST_CLOUDS else f"{len(clouds)}-clouds"
     target = own_lists_folder() / f"{dates[-1]}-{named}.csv"
     text = written_table(read.offers)
-    if target.exists() and target.read_text(encoding="utf-8") != text:
+    if target.exists() and read_input(target) != text:
         raise ConfigError(
             f"{target} is another list of that date, and is not replaced. To fix: remove it, or state "
             "another --date."
