@@ -18,8 +18,7 @@ from typing import Any
 
 from precision_time.errors import PrecisionTimeError
 from precision_time.io import packaged_toml
-from precision_time.predict.changes import holds_for
-from precision_time.predict.doctor import Diagnosis, diagnose
+from precision_time.predict.doctor import Diagnosis, applies, diagnose
 from precision_time.request.request import Request
 
 THREADS = Path(__file__).parent / "threads.toml"
@@ -85,14 +84,15 @@ def figures(found: list[Case]) -> Mapping[str, Mapping[str, int]]:
 
 def weights() -> dict[str, float]:
     """Counted in the open half: (threads that a cause was + 1) / (threads that it applies to + 4)."""
-    was, applies = Counter[str](), Counter[str]()
+    was, where = Counter[str](), Counter[str]()
     causes = packaged_toml("precision_time.predict", "data/causes.toml")["cause"]
     for row in (row for row in threads() if not held_back(row["url"])):
-        job = Request.of(row["job"]).resolve()
-        applies.update({cause["name"] for cause in causes if holds_for(cause, job)})
+        request = Request.of(row["job"])
+        job = request.resolve()
+        where.update({cause["name"] for cause in causes if applies(cause, request, job)})
         was.update(row["cause"][:1])
     return {
-        name: round((was[name] + 1) / (applies[name] + 4), 2) for name in {cause["name"] for cause in causes}
+        name: round((was[name] + 1) / (where[name] + 4), 2) for name in {cause["name"] for cause in causes}
     }
 
 

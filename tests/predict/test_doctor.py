@@ -104,6 +104,12 @@ def test_the_time_under_a_cause_makes_it_more_probable_than_a_time_that_it_canno
     assert probability(near_s) > probability(100.0 * near_s)
 
 
+def test_tensors_in_memory_do_not_wait_for_a_loader():
+    for stated in ({"loader": "synthetic"}, {"real_input": False}):
+        assert "input" not in names(diagnose(**IMAGES, **stated, measured_s=10.0))
+    assert "input" in names(diagnose(**IMAGES, measured_s=10.0))
+
+
 def test_what_a_job_has_anyway_is_no_cause():
     for change, cause in (({"precision": "fp32"}, "precision"), ({"offload": "optimizer"}, "offload")):
         assert cause not in names(diagnose(**{**WORDS, **change}, measured_s=100.0))

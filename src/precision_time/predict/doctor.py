@@ -264,6 +264,13 @@ def _check(measured_s: float, data_wait_s: float | None, utilization: float | No
         raise ConfigError(f"utilization={utilization:g} must lie between 0 and 1 (0 % to 100 %).")
 
 
+def applies(row: Mapping[str, Any], request: Request, job: Job) -> bool:
+    """Whether a cause of `data/causes.toml` may be one of a job; not where what was asked rules it out."""
+    return holds_for(row, job) and all(
+        getattr(request, name) != value for name, value in row.get("unless", {}).items()
+    )
+
+
 def _sizes(
     row: Mapping[str, Any], request: Request, base: Job, samples_per_s: float, stated: Set[str]
 ) -> Iterator[_Sized]:
@@ -276,7 +283,7 @@ def _sizes(
         samples_per_s: Of it.
         stated: Fields that the user gave.
     """
-    if not holds_for(row, base):
+    if not applies(row, request, base):
         return
     for change in row.get("changes", ()):
         words = ", ".join(f"{name}={value}" for name, value in change.items())
