@@ -59,6 +59,14 @@ def test_the_money_is_the_price_times_the_hours() -> None:
     assert {*FIGURES} <= found.to_dict().keys()
 
 
+def test_a_line_and_a_price_do_not_look_for_what_would_fit() -> None:
+    """The remedy takes longer than all else, and neither shows it."""
+    answer = predict_time("llama3-8b", device="T4", gpus=8, batch_size=4, steps=10)
+    assert "does not fit" in repr(answer)
+    assert (answer.cost_usd or 0.0) > 0.0 and (answer.usd_per_hour or 0.0) > 0.0
+    assert "remedy" not in vars(answer) and answer.remedy
+
+
 def test_convolutions_in_fp32_are_said_to_run_in_tf32_where_they_do() -> None:
     def codes(**fields: Any) -> set[str]:
         return {item.code for item in predict_time(**fields).diagnostics}

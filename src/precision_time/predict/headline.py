@@ -77,7 +77,6 @@ class Headline:
     mfu: float | None
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
-
     batch_size: float
     """Samples per device and forward pass."""
     usd_per_hour: float | None = None
@@ -90,12 +89,15 @@ class Headline:
     """Whether the run is one epoch because nothing says how many."""
 
     @classmethod
-    def of(cls, answer: Prediction) -> Headline:
-        """That of an answer, whose money is by the cheapest known offer of its devices."""
-        offer = cheapest_offer(answer.device, devices=answer.gpus, nodes=answer.nodes)
-        hourly = None if offer is None else offer.rented(Market.ON_DEMAND, answer.gpus)[2]
-        run_s = answer.total_time_s
-        usd = None if hourly is None or run_s is None else hourly * run_s / _HOUR_S
+    def of(cls, answer: Prediction, *, remedy: bool = True) -> Headline:
+        """That of an answer, whose money is by the cheapest known offer of its devices.
+
+        Args:
+            answer: Of a step.
+            remedy: Whether the warnings say what to ask for instead of a job that does not fit, which takes
+                longer than all else.
+        """
+        offer, usd = _offer_of(answer), usd_of(answer)
         said = next((item.text for item in answer.remarks if item.code == SAMPLES), "")
         return cls(
             model=answer.model,
@@ -107,7 +109,7 @@ class Headline:
             run_interval=answer.total_interval,
             run_missing=answer.total_time_missing,
             cost_usd=usd,
-            usd_per_hour=hourly,
+            usd_per_hour=usd_per_hour_of(answer),
             price="" if offer is None or usd is None else _said_price(offer, answer.gpus),
             device_hours=answer.device_hours,
             fits=answer.fits,
@@ -119,7 +121,7 @@ class Headline:
             step_interval=answer.interval,
             mfu=answer.mfu,
             assumptions=answer.assumptions,
-            warnings=texts_of(answer.diagnostics, Severity.WARNING),
+            warnings=texts_of(answer.diagnostics if remedy else answer.remarks, Severity.WARNING),
             batch_size=answer.batch_size,
             samples=said.partition(";")[0],
             steps=answer.total_steps,
@@ -203,6 +205,22 @@ class Headline:
 
     def _figures(self) -> dict[str, Any]:
         return {name: _plain(getattr(self, name)) for name in FIGURES}
+
+
+def _offer_of(answer: Prediction) -> Offer | None:
+    return cheapest_offer(answer.device, devices=answer.gpus, nodes=answer.nodes)
+
+
+def usd_per_hour_of(answer: Prediction) -> float | None:
+    """Of all devices of an answer, at the cheapest dated offer; None where no price is known."""
+    offer = _offer_of(answer)
+    return None if offer is None else offer.rented(Market.ON_DEMAND, answer.gpus)[2]
+
+
+def usd_of(answer: Prediction) -> float | None:
+    """Of the run of an answer; None where its length or a price is not known."""
+    hourly, run_s = usd_per_hour_of(answer), answer.total_time_s
+    return None if hourly is None or run_s is None else hourly * run_s / _HOUR_S
 
 
 def _said_price(offer: Offer, gpus: int) -> str:

@@ -13,7 +13,7 @@ from ..errors import PrecisionTimeError
 from ..records import dataclass
 from ..render.blocks import TEXT_WIDTH, Block
 from ..render.result import Remarked
-from .headline import Headline, Interval
+from .headline import Headline, Interval, usd_of, usd_per_hour_of
 
 if TYPE_CHECKING:
     from ..cost.job import Job
@@ -168,17 +168,12 @@ class Prediction(Remarked):
     @property
     def usd_per_hour(self) -> float | None:
         """Of all devices, at the cheapest dated offer; None where no price is known."""
-        return self.headline.usd_per_hour
+        return usd_per_hour_of(self)
 
     @property
     def cost_usd(self) -> float | None:
         """Of the run, at the cheapest dated offer; None where its length or a price is not known."""
-        return self.headline.cost_usd
-
-    @property
-    def headline(self) -> Headline:
-        """What decides, in one order."""
-        return Headline.of(self)
+        return usd_of(self)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -204,7 +199,7 @@ class Prediction(Remarked):
 
     def in_one_line(self) -> str:
         """The run and its money, the step, memory, and the job; see `headline.Headline`."""
-        return Headline.of(self).in_words()
+        return Headline.of(self, remedy=False).in_words()
 
     def blocks(self, *, width: int = TEXT_WIDTH, why: bool = False) -> Iterator[Block]:
         """The page that `precision-time predict` prints, with the assumptions that matter."""

@@ -136,9 +136,8 @@ def _convolves_in_tf32(_: Predictions, __: int, job: Job) -> bool:
     if job.precision.name != "fp32" or job.stack.framework != "pytorch":
         return False
     convolved = sum(node.flops for node in nodes if node.op_class in _CONVOLUTIONS)
-    return (
-        peaks.get("tf32", 0.0) > peaks.get("fp32", 0.0) and convolved > 0.5 * job.workload.graph.forward_flops
-    )
+    mostly = convolved > _MOST * job.workload.graph.forward_flops
+    return mostly and peaks.get("tf32", 0.0) > peaks.get("fp32", 0.0)
 
 
 def _tf32_text(answers: Predictions, row: int, job: Job) -> str:
