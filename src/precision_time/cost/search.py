@@ -37,8 +37,9 @@ _SMALL_SHARE = 0.25
 """Where selective recomputation of all layers fits, full recomputation of some is tried up to this share of
 them: of 330 pairs (Llama 3 8B and 70B, GPT-3 6.7B on H100 and A100) 42 were predicted faster, all below."""
 _LONG_TOKENS, _TOKENS_PER_RANK = 8192, 4096
-"""Samples as long are cut over context ranks, and what each of them keeps at least: of the measured runs on 16
-or more devices that cut the model up, 137 of 246 do so at 8,192 tokens (6 sources of 14), 4 of 188 at 4,096."""
+"""Samples as long are cut over context ranks, and what each of them keeps at least: of the measured runs on
+16 or more devices that cut the model up, 137 of 246 do so at 8,192 tokens (6 sources of 14), 4 of 188 at
+4,096."""
 _MOST_STAGES, _MOST_CONTEXT_RANKS, _MOST_EXPERT_RANKS = 32, 16, 64
 _CHUNKS = (2, 4, 8)
 _REFINED = 2
