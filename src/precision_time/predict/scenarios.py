@@ -54,6 +54,8 @@ _TOGETHER = 8_192
 """Rows of scenarios that are priced at once: their features, 12 MB, take no new pages from the system."""
 _STEPS = 60
 """At most, towards a quantile: halvings alone would find it to the last digit."""
+_REACH = 40.0
+"""Scales from the middle of a logistic distribution beyond which nothing is left of it."""
 _CLOSE = 1e-12
 """A step in log time after which nothing is left to find."""
 
@@ -350,37 +352,26 @@ def mixture(
         return found
 
     below, above = scale(center - np.log(low_s)), scale(np.log(high_s) - center)
-    reach = 40.0
-    first, last = (center - reach * below).min(axis=1), (center + reach * above).max(axis=1)
-
     shares = np.stack((np.full(len(step_s), 0.5), 0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage))
-    median, lower, upper = np.exp(_quantiles(shares, weights, center, below, above, (first, last), reach))
+    median, lower, upper = np.exp(_quantiles(shares, weights, center, below, above))
     return median, lower, upper
 
 
-def _quantiles(
-    shares: Floats,
-    weights: Floats,
-    center: Floats,
-    below: Floats,
-    above: Floats,
-    ends: tuple[Floats, Floats],
-    reach: float,
-) -> Floats:
+def _quantiles(shares: Floats, weights: Floats, center: Floats, below: Floats, above: Floats) -> Floats:
     """Where the mixtures hold some shares, shape (3, n) as these: Newton's steps in their log odds.
 
     Those are close to lines. A step out of the range that is left halves it; a row is done by itself, so that
     it is the same to the bit beside any others.
     """
-    low, high = (np.repeat(end[None], len(shares), axis=0).ravel() for end in ends)
+    ends = (center - _REACH * below).min(axis=1), (center + _REACH * above).max(axis=1)
+    low, high, found = (np.tile(each, len(shares)) for each in (*ends, _sum(weights * center)))
     wanted = np.log(shares / (1.0 - shares)).ravel()
-    found = np.repeat(_sum(weights * center)[None], len(shares), axis=0).ravel()
     left = np.arange(shares.size)
     for _ in range(_STEPS):
         at, row = found[left], left % len(center)
         away = at[:, None] - center[row]
         wide = np.where(away < 0.0, below[row], above[row])
-        under = 1.0 / (1.0 + np.exp(-np.clip(away / wide, -reach, reach)))
+        under = 1.0 / (1.0 + np.exp(-np.clip(away / wide, -_REACH, _REACH)))
         share = _sum(weights[row] * under)
         rate = _sum(weights[row] * under * (1.0 - under) / wide)
         with np.errstate(divide="ignore", invalid="ignore"):  # a share of all: that step halves

@@ -437,16 +437,13 @@ def _numbers(column: Floats) -> list[str]:
 
 def _cells(values: Sequence[Any]) -> list[str]:
     """As a spreadsheet reads them, each distinct text written once; empty where there is nothing."""
-    written = {None: ""}
+    written: dict[Any, str] = {None: ""}
     for cell in {*values} - {None}:
-        written[cell] = _quoted(table_cell(cell)) if isinstance(cell, str) else str(cell)
+        written[cell] = str(cell)
+        if isinstance(cell, str):
+            csv.writer(text := io.StringIO(), lineterminator="").writerow((table_cell(cell), ""))
+            written[cell] = text.getvalue()[:-1]
     return [written[value] for value in values]
-
-
-def _quoted(cell: str) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow((cell, ""))
-    return text.getvalue()[:-1]
 
 
 def _jsonl(table: Table, kinds: Mapping[str, type]) -> bytes:
