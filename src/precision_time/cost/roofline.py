@@ -510,7 +510,7 @@ def matrix_rate(device: Device) -> float:
     Softmax and loads of a fused kernel take the clocks that they take; where matrix units were made slower
     (GeForce, H20) its products take more of the time, so that it reaches more of their rate.
     """
-    whole = constants("kernels")["attention_per_clock"].get(device.arch)
+    whole: float | None = constants("kernels")["attention_per_clock"].get(device.arch)
     if whole is None or not device.sm_count or not device.boost_hz:
         return 1.0
     return min(peak_flops_per_s(device, DType.FP16) / (device.sm_count * device.boost_hz * whole), 1.0)
