@@ -62,7 +62,7 @@ def train(training: Training, plan: RiskPlan, *, device: str = "cpu", native: bo
     flushes = Flushes(plan.count_every)
     rounds = partial(model.rounds, training.group)
     products = Products(recipe, rounds, random, native=native, flushes=flushes)
-    loop = _Loop(model, plan, recipe, task, products, random)
+    loop = Loop(model, plan, recipe, task, products, random)
     tenth = model.steps / 10 / plan.evaluations
     evaluations = {model.steps - round(tenth * number) for number in range(plan.evaluations)}
     first, losses = loop.evaluate(), []
@@ -88,7 +88,7 @@ def train(training: Training, plan: RiskPlan, *, device: str = "cpu", native: bo
     )
 
 
-class _Loop:
+class Loop:
     """The steps of a training."""
 
     def __init__(

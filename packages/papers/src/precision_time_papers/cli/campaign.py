@@ -288,6 +288,6 @@ def export(
 
 
 def _data(name: str, samples: int | None) -> dict[str, Any]:
-    if name in ("synthetic", "digits"):
+    if name in ("synthetic", "generated-images", "digits"):
         return {"name": name, "samples": samples}
     return {"name": "imagefolder", "path": name, "samples": samples}

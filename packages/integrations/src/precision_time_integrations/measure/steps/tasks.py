@@ -134,7 +134,7 @@ def build_task(trial: TrainingTrial, rank: int) -> TrainingTask:
     if trial.model in built_in_models():
         return _built_in(trial, rank)
     if trial.model.startswith(TORCHVISION):
-        return _torchvision(trial)
+        return _torchvision(trial, rank)
     spec = planned_models().get(trial.model) or _spec(trial.model)
     if spec.library == "timm":
         return _timm(trial, rank, spec)
@@ -158,6 +158,11 @@ def _built_in(trial: TrainingTrial, rank: int) -> TrainingTask:
             f"{trial.model} reads {model.inputs}, and {trial.dataset} holds images. To fix: use synthetic "
             "data."
         )
+    elif trial.dataset == "generated-images":
+        from .images import from_generated
+
+        sizes = {**sizes, "channels": 3}
+        batches = from_generated(trial, rank, side=int(sizes["side"]), classes=int(sizes["classes"]))
     elif trial.dataset == "digits":
         digits = digits_sizes()
         stages = {"stages": min(sizes["stages"], digits["poolings"])} if "stages" in sizes else {}
@@ -175,6 +180,10 @@ def _timm(trial: TrainingTrial, rank: int, spec: ModelSpec) -> TrainingTask:
     if trial.dataset == "synthetic":
         sizes = {"side": side, "channels": 3, "classes": classes}
         batches = in_memory(trial, rank, synthetic_pool(trial, "images", sizes))
+    elif trial.dataset == "generated-images":
+        from .images import from_generated
+
+        batches = from_generated(trial, rank, side=side, classes=classes)
     elif trial.dataset == "digits":
         raise ConfigError(f"{trial.model} cannot read 8 x 8 digits. To fix: use cnn, mlp or synthetic data.")
     else:
@@ -183,13 +192,21 @@ def _timm(trial: TrainingTrial, rank: int, spec: ModelSpec) -> TrainingTask:
     return TrainingTask(module=Classifier(timm_network(spec, num_classes=classes)), batches=batches)
 
 
-def _torchvision(trial: TrainingTrial) -> TrainingTask:
-    """A classifier of torchvision's; the same batch of random images in every step."""
-    if trial.dataset != "synthetic":
-        raise ConfigError(f"{trial.model} cannot read {trial.dataset}. To fix: use synthetic data.")
+def _torchvision(trial: TrainingTrial, rank: int) -> TrainingTask:
+    """A classifier of torchvision's; of synthetic data the same batch of random images in every step."""
     sizes = {**TORCHVISION_SIZES, "channels": 3, **trial.sizes}
+    module = Classifier(torchvision_network(trial.model, int(sizes["classes"])))
+    if trial.dataset == "generated-images":
+        from .images import from_generated
+
+        batches = from_generated(trial, rank, side=int(sizes["side"]), classes=int(sizes["classes"]))
+        return TrainingTask(module=module, batches=batches)
+    if trial.dataset != "synthetic":
+        raise ConfigError(
+            f"{trial.model} cannot read {trial.dataset}. To fix: use synthetic or generated-images."
+        )
     built = BuiltModel(
-        module=Classifier(torchvision_network(trial.model, int(sizes["classes"]))),
+        module=module,
         batch=INPUTS["images"](trial.batch_per_worker, sizes),
         batch_size=trial.batch_per_worker,
     )
