@@ -89,10 +89,10 @@ def train(training: Training, plan: RiskPlan, *, device: str = "cpu", native: bo
 
 
 class Loop:
-    """The steps of a training."""
+    """The steps of a training; `products` are `Products`, or what chooses among several of them."""
 
     def __init__(
-        self, model: ModelPlan, plan: RiskPlan, recipe: Recipe, task: Task, products: Products, random: Any
+        self, model: ModelPlan, plan: RiskPlan, recipe: Recipe, task: Task, products: Any, random: Any
     ) -> None:
         self.model, self.recipe, self.task, self.products = model, recipe, task, products
         self.parameters = list(task.parameters.values())

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from precision_time.errors import import_failure
 from precision_time.io import cache_folder
 
-from ..trial import TrainingTrial
 from .models import Batch
-from .tasks import Batches, sample_rows
 
 GENERATED = "generated-images"
 """Of a trial's dataset."""
@@ -89,7 +87,7 @@ def _pixels(random: Any, side: int) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImagesOnDisk(Dataset[tuple[Any, int]]):
+class ImagesOnDisk:
     """Images of a folder, each read, decoded and augmented when it is asked for."""
 
     paths: tuple[Path, ...]
@@ -110,16 +108,15 @@ class ImagesOnDisk(Dataset[tuple[Any, int]]):
         return (crop.float() / 255.0 - _MEAN) / _SPREAD, int(path.stem.rpartition("-")[2])
 
 
-def from_generated(trial: TrainingTrial, rank: int, *, side: int, classes: int) -> Batches:
-    """Batches of generated images by a DataLoader, in the worker's own process.
+def generated_images(*, side: int, classes: int, samples: int) -> ImagesOnDisk:
+    """The images of `generated_folder`."""
+    folder = generated_folder(side=side, classes=classes, samples=samples)
+    return ImagesOnDisk(paths=tuple(sorted(folder.iterdir())))
 
-    Processes that read ahead would take the cores that the trial gives its worker.
+
+def read_batches(images: ImagesOnDisk, rows: Iterable[Any]) -> Iterator[Batch]:
+    """A batch of each list of indices, by a DataLoader in the worker's own process.
+
+    Processes that read ahead would take the cores that a trial gives its worker.
     """
-    folder = generated_folder(side=side, classes=classes, samples=trial.num_samples)
-    images = ImagesOnDisk(paths=tuple(sorted(folder.iterdir())))
-
-    def batches(epoch: int) -> Iterator[Batch]:
-        rows = [rows.tolist() for rows in sample_rows(trial, rank, epoch)]
-        return map(tuple, DataLoader(images, batch_sampler=rows))
-
-    return batches
+    return map(tuple, DataLoader(images, batch_sampler=[some.tolist() for some in rows]))
