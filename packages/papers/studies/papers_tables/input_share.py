@@ -84,7 +84,7 @@ def input_sections(path: Path = FILE) -> tuple[Section, ...]:
             headline=_headline(pairs, origin),
             tables=(
                 Table(
-                    title="Steps with and without reading, one worker on one shared core",
+                    title="Steps with and without reading, one worker on an oversubscribed machine",
                     columns=(
                         "network", "images", ">batch", ">reused batch ms", ">from disk ms",
                         ">of it input ms", ">input %", ">from disk / reused",
@@ -98,7 +98,9 @@ def input_sections(path: Path = FILE) -> tuple[Section, ...]:
                     ),
                     note=f"{path.stem}.csv, {len(results)} trials; column `data_origin`: {origin}. Files "
                     "were written once and are likely in the cache of the operating system when they are "
-                    "read again. Other work ran on the machine: single ratios scatter.",
+                    "read again. Some ten other processes ran on the machine's two cores: times are several "
+                    "times those of a machine of its own, and ratios of two trials scatter; the share is of "
+                    "one trial.",
                 ),
                 Table(title="By shape and batch", columns=("images", ">batch", ">networks", ">input %"),
                       rows=tuple(_by_shape(pairs))),
@@ -113,10 +115,11 @@ def _headline(pairs: Sequence[Pair], origin: str) -> str:
     median = statistics.median(pair.input_share for pair in pairs)
     longer = statistics.median(pair.longer for pair in pairs)
     return (
-        f"The campaign above trains on one random batch. On {origin} (read, decoded, cropped and mirrored in "
-        f"the step), {median:.1%} of a step wait for the batch at the median of {len(pairs)} configurations, "
-        f"at most {most.input_share:.1%} ({most.network}, {most.side} x {most.side}, batch {most.batch}); "
-        f"the step takes {longer:.2f} times as long as on the reused batch."
+        "The campaign above trains on one random batch of the shapes of CIFAR-10 and Tiny-ImageNet. On "
+        f"{origin} (read, decoded, cropped and mirrored in the step), {median:.1%} of a step wait for the "
+        f"batch at the median of {len(pairs)} configurations, at most {most.input_share:.1%} "
+        f"({most.network}, {most.side} x {most.side}, batch {most.batch}); the step takes {longer:.2f} times as "
+        "long as on the reused batch."
     )
 
 
