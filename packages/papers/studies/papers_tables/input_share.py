@@ -118,8 +118,8 @@ def _headline(pairs: Sequence[Pair], origin: str) -> str:
         "The campaign above trains on one random batch of the shapes of CIFAR-10 and Tiny-ImageNet. On "
         f"{origin} (read, decoded, cropped and mirrored in the step), {median:.1%} of a step wait for the "
         f"batch at the median of {len(pairs)} configurations, at most {most.input_share:.1%} "
-        f"({most.network}, {most.side} x {most.side}, batch {most.batch}); the step takes {longer:.2f} times as "
-        "long as on the reused batch."
+        f"({most.network}, {most.side} x {most.side}, batch {most.batch}); the step takes {longer:.2f} times "
+        "as long as on the reused batch."
     )
 
 

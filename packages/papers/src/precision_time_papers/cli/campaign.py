@@ -50,7 +50,8 @@ def run(
         ),
     ] = None,
     data: Annotated[
-        str, typer.Option("--data", help="synthetic, digits, or the folder of an ImageFolder.")
+        str,
+        typer.Option("--data", help="synthetic, generated-images, digits, or the folder of an ImageFolder."),
     ] = "synthetic",
     samples: Annotated[
         int | None, typer.Option("--samples", help="Samples of the whole synthetic dataset.")
