@@ -86,6 +86,11 @@ def test_questions_that_cannot_be_are_refused(planned, given, words):
         planned(**given)
 
 
+def test_hosts_of_an_unknown_network_are_refused_with_what_joins_them():
+    with pytest.raises(ConfigError, match=r"rents 32 x RTX4090 \(on-demand\)\. .*any_network=true"):
+        plan("resnet50", epochs=1, devices=["RTX4090"], gpus=[32], max_gpus=32)
+
+
 def test_where_nothing_keeps_the_limits_the_nearest_miss_is_said(planned, found):
     miss = planned(deadline="5m", budget=400).miss
     best, known = miss.candidate, found.judged.outcomes
