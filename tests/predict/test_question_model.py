@@ -1,4 +1,4 @@
-"""What questions are off by is corrected near measured runs, less far from them, not for runs said in full."""
+"""What questions are off by is corrected near measured runs, not far from them nor for runs said in full."""
 
 from __future__ import annotations
 
