@@ -2,7 +2,8 @@
 
 Usage: python data/build_corpus.py ../shared/measurements [--output src/.../corpus.sqlite]
 
-The same folder gives the same rows in the same order. Also writes docs/reference/corpus.md.
+After the folder come the files of data/collected, rows gathered later in the same schema. The same files give
+the same rows in the same order. Also writes docs/reference/corpus.md.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ sys.path.append(str(ROOT / "tools"))
 from pages import write_page  # noqa: E402
 
 CORPUS = ROOT / "src" / "precision_time" / "corpus" / "data" / "corpus.sqlite"
+COLLECTED = Path(__file__).parent / "collected"
+"""Rows gathered since the folder was handed over: facts of public threads, pages and scripts."""
 DOCUMENT = ROOT / "docs" / "reference" / "corpus.md"
 
 
@@ -34,7 +37,7 @@ def main() -> None:
     arguments = parser.parse_args()
     measurements: list[Measurement] = []
     rejected: list[Rejected] = []
-    for path in sorted(arguments.folder.glob("*.csv")):
+    for path in (*sorted(arguments.folder.glob("*.csv")), *sorted(COLLECTED.glob("*.csv"))):
         if not _holds_measurements(path):
             continue
         for row in read_measurements(path, curated=True):

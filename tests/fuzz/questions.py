@@ -145,7 +145,10 @@ def through_doors(asked: Mapping[str, Any], found: Found, client: Any = None) ->
                 **planned, **length, devices=[answer.device], gpus=[answer.gpus], max_gpus=answer.gpus
             )
         except PrecisionTimeError as error:
-            found.check("plan", asked, f"refused: {error}")
+            if str(error).startswith("Nobody in the list of prices"):
+                found.checks["plan: nobody rents so many"] += 1
+            else:
+                found.check("plan", asked, f"refused: {error}")
         else:
             found.check("plan", asked, _planned_otherwise(plan.best, said))
     if asked["gpus"] in (4, 8) and "dataset" not in asked and "batch_size" not in asked:

@@ -23,6 +23,8 @@ from precision_time.workload.resolve import load_workload
         ("deepseek-v2-lite", 27, 16, 16, 64),  # one dense layer, which stands alone
         ("bert-large", 24, 16, 16, 0),
         ("t5-large", 48, 16, 16, 0),  # encoder and decoder
+        ("gopher-280b", 80, 128, 128, 0),  # relative positions: attention is written out
+        ("deberta-base", 12, 12, 12, 0),
     ],
 )
 def test_counts_of_known_models(name: str, layers: int, heads: int, kv_heads: int, experts: int) -> None:
@@ -38,6 +40,7 @@ def test_counts_of_known_models(name: str, layers: int, heads: int, kv_heads: in
 
 def test_a_network_without_layers_or_tokens_has_nothing_to_divide() -> None:
     assert model_shape(load_workload("resnet50").graph) == ModelShape()
+    assert model_shape(load_workload("mamba2-130m").graph).heads is None  # products without a softmax
 
 
 def test_tokens_are_those_asked_for() -> None:

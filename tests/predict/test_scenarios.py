@@ -15,6 +15,7 @@ from precision_time.cost.job import Jobs
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.predict.answer import answer
 from precision_time.predict.scenarios import POINTS, Widening, mixture, scenarios_of
+from precision_time.request.practice import axes_of
 from precision_time.request.request import Request
 from precision_time.request.votes import STACK
 
@@ -57,6 +58,19 @@ def test_scenarios_are_weighted_and_the_own_job_is_first(asked: dict[str, Any]) 
         )
         # The same samples per step, however they are cut.
         assert micro[0] * counts[0] * each.job.layout.dp == pytest.approx(own.global_batch_size)
+
+
+def test_no_stack_cuts_a_model_up_by_axes_that_it_lacks() -> None:
+    request = Request.of({"model": "deepseek-v3", "device": "H800", "gpus": 2048, "precision": "fp8-mixed"})
+    job = request.resolve()
+    assert job.layout.pp > 1 and job.layout.ep > 1
+    found = scenarios_of(request, job)
+    lacking = [each for each in found if not {"pp", "ep"} <= set(axes_of(each.job.stack.profile))]
+    assert lacking
+    for each in lacking:
+        layout = each.job.layout
+        assert (layout.dp, layout.tp, layout.pp, layout.ep) == (2048, 1, 1, 1)
+        assert not layout.expert_overlap and not layout.expert_nodes
 
 
 def test_what_is_said_in_full_is_the_predictors_own_answer() -> None:

@@ -105,6 +105,14 @@ def test_a_batch_that_no_layout_divides_is_still_refused() -> None:
         Request.of({"model": "resnet50", "gpus": 8, "global_batch_size": 4}).resolve()
 
 
+def test_context_ranks_are_assumed_where_people_have_them() -> None:
+    long = {"model": "llama3.1-405b", "device": "H100-SXM5-80GB", "gpus": 1024, "seq_len": 8192}
+    assert Request.of(long).resolve().layout.cp > 1
+    assert Request.of({**long, "seq_len": 4096}).resolve().layout.cp == 1
+    # PyTorch's own trainers shard and recompute.
+    assert Request.of({"model": "llama3-70b", "device": "H100", "gpus": 64}).resolve().layout.cp == 1
+
+
 NOT_SAID = [
     words
     for run in famous_runs()

@@ -32,19 +32,27 @@ def model_shape(graph: OpGraph) -> ModelShape:
     """The counts of a graph.
 
     Assumes: identical layers stand once with their number of repeats, else every layer has one attention
-    operator; a model without attention and without sequences has no layers to speak of.
+    operator, or products of as many pairs as heads around a softmax; a model without attention and without
+    sequences has no layers to speak of.
     """
     attention = [node for node in graph.nodes if node.op_class is OpClass.ATTENTION]
-    heads = math.gcd(*(round(node.count) for node in attention)) or None
+    heads = math.gcd(*(round(node.count) for node in attention or _written_out(graph))) or None
     kv_heads = math.gcd(*(_kv_heads(node, graph.nodes) for node in attention)) or None
     experts = [round(node.count) for node in graph.nodes if node.op == EXPERT_PRODUCT]
     return ModelShape(
         num_layers=_num_layers(graph, attention) or None,
         heads=heads,
-        kv_heads=min(kv_heads, heads) if kv_heads and heads else None,
+        kv_heads=min(kv_heads, heads) if kv_heads and heads else heads,
         num_experts=max(experts, default=0),
         seq_len=graph.seq_len,
     )
+
+
+def _written_out(graph: OpGraph) -> list[Node]:
+    """Products of queries, keys and values in layers that write attention out: with relative positions."""
+    weighed = {node.segment for node in graph.nodes if node.op_class is OpClass.SOFTMAX}
+    products = (node for node in graph.nodes if node.op_class is OpClass.BMM and node.segment in weighed)
+    return [] if graph.seq_len is None else [node for node in products if round(node.count) > 1]
 
 
 def _num_layers(graph: OpGraph, attention: list[Node]) -> int:

@@ -48,7 +48,7 @@ POINTS = ("links", "software", "sharding", "recompute", "compiler", "memory_form
 _OF_REQUEST = frozenset(
     {"network", "stack", "software", "compiler", "channels_last", "attention", "real_input", "loader"}
 )
-_AXES = ("tp", "pp", "cp")
+_AXES = ("tp", "pp", "cp", "ep")
 _OF_LAYOUT = frozenset({"zero_stage", "recompute", "batch_size", "num_microbatches"})
 _TAIL = math.log(19.0)
 """Half the width of the 90 % interval of a logistic distribution of scale 1."""
@@ -208,7 +208,7 @@ def _made(request: Request, job: Job, fields: Mapping[str, Any]) -> Scenario | N
 
 
 def _layout(layout: Layout, stack: str, fields: Mapping[str, Any]) -> Layout:
-    """The layout under a scenario: data-parallel alone on a stack without the axes of the one assumed."""
+    """The layout under a scenario: data-parallel alone on a stack that lacks an axis of the one assumed."""
     changes: dict[str, Any] = {}
     if "recompute" in fields:
         changes |= {
@@ -217,11 +217,11 @@ def _layout(layout: Layout, stack: str, fields: Mapping[str, Any]) -> Layout:
             "recompute_modules": (),
         }
     zero = fields.get("zero_stage", layout.zero_stage)
-    if any(getattr(layout, axis) > 1 for axis in _AXES) and not set(_AXES) & set(axes_of(stack)):
+    if {axis for axis in _AXES if getattr(layout, axis) > 1} - set(axes_of(stack)):
         world = layout.world_size
         changes |= {
-            "dp": world, "tp": 1, "pp": 1, "cp": 1, "vpp": 1, "stage_layers": (),
-            "num_microbatches": 1, "sequence_parallel": False,
+            "dp": world, "tp": 1, "pp": 1, "cp": 1, "ep": 1, "etp": None, "vpp": 1, "stage_layers": (),
+            "num_microbatches": 1, "sequence_parallel": False, "expert_nodes": 0, "expert_overlap": False,
         }  # fmt: skip
         zero = max(zero, 3)
     changes["zero_stage"] = min(zero, 1) if changes.get("pp", layout.pp) > 1 else zero

@@ -20,10 +20,11 @@ from precision_time.parallel.layout import EQUAL_WITHIN, Layout, Offload, Recomp
 from precision_time.planning.layouts.advice import why_first
 from precision_time.planning.layouts.api import _batch, find_layouts
 from precision_time.planning.layouts.pricing import bounds_of, families_of, price_layouts
-from precision_time.planning.layouts.result import LayoutSearch
+from precision_time.planning.layouts.result import LayoutSearch, layout_name
 from precision_time.planning.layouts.search import search_layouts
 from precision_time.predict.remedies import memory_of_job
 from precision_time.request.layout import parse_fixed
+from precision_time.request.request import Request
 from precision_time.workload.resolve import load_workload
 
 from .conftest import Question, needed, question_of
@@ -217,6 +218,19 @@ def test_the_simplest_of_the_equally_fast_comes_first(found: LayoutSearch) -> No
     assert len(equal) > 1
     assert simplicity(found.ranked[0].layout) == min(simplicity(each.layout) for each in equal)
     assert found.ranked[0].step_time_s == fastest or "equal within the interval" in found.why
+
+
+@pytest.mark.parametrize("model", ["gpt2", "llama3-8b"])
+def test_what_people_run_stands_beside_the_fastest(model: str) -> None:
+    asked: dict[str, Any] = {"model": model, "device": "H100", "gpus": 8, "global_batch_size": 256}
+    search = find_layouts(**asked, top=2)
+    usual = Request.of(asked).resolve().layout
+    if usual == search.ranked[0].layout:
+        assert search.why.endswith("`predict` assumes it, too: people run it.")
+    else:
+        assert f"`predict` assumes {layout_name(usual)}, as people run it: " in search.why
+    # Whoever fixes the layout asks for no other.
+    assert "people run it" not in find_layouts(**asked, fix=["zero_stage=1"], top=2).why
 
 
 def test_why_names_the_term_that_decides(found: LayoutSearch) -> None:

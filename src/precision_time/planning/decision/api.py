@@ -356,9 +356,12 @@ def _nothing_rented(wanted: Wanted) -> str:
         if values
     ]
     markets = ", ".join(market.value for market in wanted.markets)
+    number = f"{min(wanted.gpus)} x " if wanted.gpus else ""
+    joined = "" if wanted.any_network else ", or any_network=true: hosts of an unknown network are joined"
     return (
-        f"Nobody in the list of prices rents {', '.join(wanted.devices)} ({markets}) in "
-        f"{' and '.join(where)}. To fix: other devices, clouds, regions or markets."
+        f"Nobody in the list of prices rents {number}{', '.join(wanted.devices)} ({markets})"
+        f"{' in ' if where else ''}{' and '.join(where)}. To fix: other devices, clouds, regions or markets"
+        f"{joined if wanted.gpus else ''}."
     )
 
 

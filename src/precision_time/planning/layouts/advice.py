@@ -56,6 +56,18 @@ def why_first(ranked: Sequence[RankedLayout]) -> str:
     )
 
 
+def usual_beside(best: RankedLayout, usual: RankedLayout) -> str:
+    """What people run, as `predict` assumes it, beside the first layout of a search; in words."""
+    if usual.layout == best.layout:
+        return "`predict` assumes it, too: people run it."
+    said = f"`predict` assumes {layout_name(usual.layout)}, as people run it"
+    if not usual.prediction.fits:
+        return f"{said}, which does not fit."
+    more = usual.step_time_s / best.step_time_s - 1.0
+    than = "less" if more < 0.0 else "more"
+    return f"{said}: {format_duration(usual.step_time_s)}, {abs(more):.0%} {than}."
+
+
 def _in_words(term: str) -> str:
     return term.removesuffix("_s").replace("_", " ")
 

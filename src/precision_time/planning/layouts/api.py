@@ -10,7 +10,7 @@ from typing import Any
 from ...cost.job import Job
 from ...cost.search import under
 from ...diagnostics import Diagnostic, Diagnostics, Severity
-from ...errors import ConfigError
+from ...errors import ConfigError, LayoutError
 from ...learn.artifact import chosen_predictor
 from ...parallel.layout import Layout
 from ...parallel.space import Fixed
@@ -29,8 +29,9 @@ from ...request.resolve import cluster_of, precision_of, stack_of, usual_stack_o
 from ...request.schema import LAYOUT_OPTIONS, RequestFields
 from ...request.signature import as_request, takes_request_fields
 from ...workload.workload import Workload
+from .advice import usual_beside
 from .memory_timeline import MemoryTimeline, memory_of_step
-from .result import LayoutSearch
+from .result import LayoutSearch, RankedLayout
 from .search import Progress, search_layouts
 from .timeline import StepTimeline, step_timeline
 
@@ -126,11 +127,23 @@ def find_layouts(
     search = replace(search, request=request)
     missing = search.shortfall
     if missing is None:
-        return search
+        return search if fix else replace(search, why=f"{search.why} {_beside_usual(search)}".strip())
     # What to ask for beside more devices: from the layout that needs the least.
     nearest = under(job, missing.layout)
     remedy = suggest_fit(at_layout(request, nearest), nearest, predictor)
     return replace(search, shortfall=replace(missing, advice=(*missing.advice, remedy)))
+
+
+def _beside_usual(search: LayoutSearch) -> str:
+    """What `predict` assumes of the question without a layout, beside the first of the search, in words."""
+    asked = (search.request or Request(model=search.model)).with_(global_batch_size=search.global_batch_size)
+    try:
+        job = asked.resolve()
+    except LayoutError:  # no layout that people run shares out such a batch
+        return ""
+    # Said as those of the search are, so that they differ in the layout alone.
+    usual = RankedLayout(layout=job.layout, prediction=predict(at_layout(asked, job)))
+    return usual_beside(search.ranked[0], usual)
 
 
 def _other_axes(request: Request) -> Fixed:
