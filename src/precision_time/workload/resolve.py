@@ -55,7 +55,12 @@ _FILE_SUFFIXES = (".json", ".onnx", ".pt2", ".py")
 _ADAPTED = re.compile(r"(?P<base>.+)-(?P<kind>qlora8|q?lora|q?dora)")
 _BY_TASK = frozenset({"decoder", "vision-language"})
 """Builders of models whose task may say that adapters are trained."""
-ADAPTER_SIZES: Mapping[str, str] = {"lora_rank": "int", "lora_targets": "tuple", "qlora": "bool"}
+ADAPTER_SIZES: Mapping[str, str] = {
+    "lora_rank": "int",
+    "lora_targets": "tuple",
+    "qlora": "bool",
+    "qlora8": "bool",
+}
 """Sizes that say which adapters are trained, and their types."""
 
 
@@ -173,13 +178,7 @@ def _load(
 
 
 def decoder_sizes(model: str, sizes: Mapping[str, Any], seq_len: int | None) -> Any:
-    """The sizes of a decoder-only model that a table holds, as a `DecoderConfig`; None for all others.
-
-    Args:
-        model: Any name that `load_workload` takes.
-        sizes: What the caller states about it.
-        seq_len: Tokens per sample, if stated.
-    """
+    """The sizes of a decoder-only model that a table holds, as a `DecoderConfig`; None for all others."""
     stated = _stated(dict(sizes), seq_len, None)
     entry = _find_entry(model, stated) or _adapted(model, stated)[0]
     if entry is None or entry.builder != "decoder":
@@ -250,7 +249,9 @@ def _adapter_of(
     rule = task_rule("adapters", *by_task) if entry.builder in _BY_TASK or suffix else {}
     if not rule and not stated.get("lora_rank"):
         return None, ""
-    kind = suffix["kind"] if suffix else "qlora" if rule.get("qlora") or stated.get("qlora") else "lora"
+    kind = suffix["kind"] if suffix else "qlora" if rule.get("qlora") else "lora"
+    if kind == "lora":  # sizes say how the frozen base is held
+        kind = "qlora8" if stated.get("qlora8") else "qlora" if stated.get("qlora") else kind
     if stated.get("lora_rank"):
         targets = target_roles(stated.get("lora_targets", ("q", "v")))
         return Adapter(kind=kind, rank=int(stated["lora_rank"]), targets=targets), ""
