@@ -287,7 +287,8 @@ def excess_by_ties(predicted: Floats, own_error: float) -> Floats:
         values, counts = np.unique(np.round(predicted, 2), return_counts=True)
     apart = values - values[:, None]
     weights = counts * np.exp(-((apart / own_error) ** 2))
-    return np.interp(predicted, values, 2.0 * (weights * apart).sum(axis=1) / weights.sum(axis=1))
+    excess: Floats = np.interp(predicted, values, 2.0 * (weights * apart).sum(axis=1) / weights.sum(axis=1))
+    return excess
 
 
 def _expanded(rows: Rows, space: Space) -> tuple[Ints, Ints, Ints]:
