@@ -96,7 +96,7 @@ def test_where_nothing_keeps_the_limits_the_nearest_miss_is_said(planned, found)
     best, known = miss.candidate, found.judged.outcomes
     assert not best.feasible and "the deadline of 5 min" in miss.by
     # Within 30 hours some hosts are out of reach, so that others are the near ties.
-    assert best.sure_s == pytest.approx(known.sure_s[np.isfinite(known.usd)].min(), rel=0.03)
+    assert best.sure_s == pytest.approx(known.sure_s[np.isfinite(known.usd)].min(), rel=0.05)
     both = planned(deadline="5m", budget=1).miss
     assert "deadline" in both.by and "budget" in both.by
     assert any("together would do" in line for line in both.remedies)
