@@ -43,6 +43,8 @@ HALF_TDP = 0.5
 NORMAL_95 = 1.6449
 """Quantile 0.95 of the normal distribution."""
 """What codecarbon takes of a processor that it cannot measure: CONSUMPTION_PERCENTAGE_CONSTANT."""
+CHOSEN_FROM = "zeus-nsdi23"
+"""The one source that measured power and time of alternatives."""
 WHOLE_JOB = "job"
 """Assumed of a row whose source states neither batch nor precision: shown, not fitted."""
 HEADER = """# Energy and carbon
@@ -80,6 +82,22 @@ of nodes, and only those were metered at the outlet. The P100 draws much less th
 data sheet says would tell: so far off another device may be. What is predicted of other makers is the
 same share of their TDP, unproven. The 90 % interval of the power reaches {measured:.0%} above the
 prediction for devices that were measured and {other:.0%} for others.
+
+"""
+UNSEEN = """
+## A source left out
+
+The numbers fitted without the source, and so without its devices where nobody else measured them, against
+its own measurements. Bias is the mean of the logarithm of predicted over measured: above nought is too much.
+
+"""
+GREENEST = """
+## The greenest choice
+
+What the choice of least predicted energy for each sample takes above the least that was measured, among the
+batches of a model on one device, and among all its devices and batches: {alternatives} alternatives of
+{source}, the only source with power and time of alternatives. Where power says no more than time does,
+the rows are equal; two groups are no evidence.
 
 """
 STEPS = """
@@ -151,6 +169,8 @@ class Rows:
     predicted_s: Floats
     measured_s: Floats
     weight: Floats
+    batch: Floats
+    """Samples of a device in a step."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -187,7 +207,7 @@ def read_rows() -> Rows:
             "sheet_w": power.host_power_w(device) / of_sheet if with_host else 0.0,
             "waiting": waiting, "memory": memory, "mfu": np.inf if answer.mfu is None else answer.mfu,
             "predicted_s": answer.step_time_s, "measured_s": float(row["step_time_s"] or "nan"),
-            "weight": 1.0,
+            "weight": 1.0, "batch": job.get("batch_size", np.nan),
         }  # fmt: skip
         for name, value in found.items():
             columns[name].append(value)
@@ -298,6 +318,54 @@ def constants_of_others(rows: Rows) -> Floats:
     return predicted
 
 
+def sources_left_out(rows: Rows, by_source: Floats) -> list[tuple[str, ...]]:
+    """A row of the page for each source with jobs that are stated."""
+    host_w = rows.sheet_w * power.power_constants()["host"]["of_sheet"]
+    found: list[tuple[str, ...]] = []
+    for source in sorted(set(rows.source[rows.is_fitted].tolist())):
+        own = rows.is_fitted & (rows.source == source)
+        (mean, median), (of_tdp, _) = (errors(rows, each, own) for each in (by_source, rows.tdp_w + host_w))
+        bias = np.average(np.log(by_source / rows.measured_w)[own], weights=rows.weight[own])
+        devices = ", ".join(sorted(set(rows.device[own].tolist())))
+        figures = (f"{mean:.1%}", f"{median:.1%}", f"{bias:+.1%}", f"{of_tdp:.1%}")
+        found.append((source, devices, f"{own.sum()}", *figures))
+    return found
+
+
+def greenest(
+    rows: Rows, source: str, by_source: Floats, by_model: Floats
+) -> tuple[int, list[tuple[str, ...]]]:
+    """How many alternatives a source measured, and rows of the page: regret of the choice."""
+    chosen = (rows.source == source) & np.isfinite(rows.measured_s) & np.isfinite(rows.batch)
+    measured = rows.measured_w * rows.measured_s / rows.batch
+    scores = {
+        "energy, numbers fitted on the other models": by_model * rows.predicted_s / rows.batch,
+        "energy, numbers fitted on other sources": by_source * rows.predicted_s / rows.batch,
+        "energy, TDP for the power": rows.tdp_w * rows.predicted_s / rows.batch,
+        "predicted time alone": rows.predicted_s / rows.batch,
+        "measured time alone": rows.measured_s / rows.batch,
+    }
+    keys = {
+        "one device, any batch": list(zip(rows.model.tolist(), rows.device.tolist(), strict=True)),
+        "any device and batch": rows.model.tolist(),
+    }
+    found: list[tuple[str, ...]] = []
+    for title, names in keys.items():
+        groups = [
+            np.flatnonzero(chosen & np.array([each == name for each in names]))
+            for name in sorted({names[place] for place in np.flatnonzero(chosen)})
+        ]
+        several = [group for group in groups if len(group) > 1]
+        for name, score in scores.items():
+            regret = [
+                measured[group[np.argmin(score[group])]] / measured[group].min() - 1.0 for group in several
+            ]
+            found.append((title, name, f"{len(several)}", f"{np.mean(regret):.1%}", f"{np.max(regret):.1%}"))
+        alone = [measured[group].mean() / measured[group].min() - 1.0 for group in several]
+        found.append((title, "at random", f"{len(several)}", f"{np.mean(alone):.1%}", f"{np.max(alone):.1%}"))
+    return int(chosen.sum()), found
+
+
 def ship(rows: Rows, numbers: Mapping[str, float], spreads: Mapping[str, float]) -> None:
     """Write the fitted numbers into power.toml."""
     h100 = get_device("H100-SXM5-80GB")
@@ -405,6 +473,7 @@ def page(rows: Rows, by_model: Floats, by_device: Floats, by_source: Floats) -> 
         (name, each.place, f"{each.g_per_kwh:.0f}", str(each.year or "-"), each.source)
         for name, each in ((name, intensity(name)) for name in places)
     ]
+    alternatives, choices = greenest(rows, CHOSEN_FROM, by_source, by_model)
     parts = [
         HEADER.format(version=__version__, rows=len(rows.source), fitted=fitted.sum(), **shipped["device"],
             busy_of=", ".join(f"{name} {share:.2f}" for name, share in shipped["busy_of"].items()),
@@ -419,6 +488,13 @@ def page(rows: Rows, by_model: Floats, by_device: Floats, by_source: Floats) -> 
             ("source", "device", ">rows", ">models", ">measured [W per device]", ">predicted",
              ">of it the host", ">error, model held back", ">device held back", ">TDP"), details,
         ),
+        UNSEEN,
+        markdown_lines(
+            ("source", "device", ">rows", ">mean error", ">median error", ">bias", ">TDP"),
+            sources_left_out(rows, by_source),
+        ),
+        GREENEST.format(alternatives=alternatives, source=CHOSEN_FROM),
+        markdown_lines(("among", "chosen by", ">groups", ">mean regret", ">largest"), choices),
         STEPS,
         markdown_lines(("source", "device", ">rows", ">energy", ">time alone", ">power alone"), steps),
         HOSTS.format(

@@ -6,6 +6,7 @@ import sqlite3
 import pytest
 
 from precision_time.corpus.importer import read_measurements
+from precision_time.corpus.jobs import job_of
 from precision_time.corpus.measurement import Measurement, Quality
 from precision_time.corpus.store import SCHEMA_VERSION, MeasurementStore, write_store
 from precision_time.parallel.layout import Offload, PipelineSchedule, Recompute
@@ -228,3 +229,46 @@ def test_low_rank_adapters_are_read_from_their_configuration(imported_row):
     assert found.sizes["lora_rank"] == 10 and found.sizes["lora_targets"] == ["gate", "up"]
     other = imported_row(model="llama3.2-3b-boft", task="lm-finetune", model_config={"peft_type": "BOFT"})
     assert other.quality is Quality.UNUSABLE
+
+
+@pytest.mark.parametrize(("micro", "expected"), [(1, 128), (2, 191), (4, 262), (8, 335)])
+def test_micro_batches_are_padded_to_the_longest_of_their_samples(imported_row, micro, expected):
+    found = imported_row(
+        source="litgpt-config-hub", model="llama2-7b", task="lora-sft", batch_per_device=micro, grad_accum=1
+    )
+    assert found.seq_len == expected
+
+
+@pytest.mark.parametrize(
+    ("detail", "config", "kind"),
+    [
+        ("bf16-true, bnb.nf4 base weights", {}, "qlora"),
+        ("bf16-true", {}, "lora"),
+        (
+            "fp8wo-torchao; mixed_precision bf16",
+            {"adapter": "lora", "base_weights": "fp8 weight only"},
+            "qlora8",
+        ),
+        ("int8-sdnq-hadamard", {"adapter": "lora", "base_weights": "int8 (SDNQ)"}, "lora"),
+    ],
+)
+def test_how_the_frozen_base_is_held_is_read_from_the_words_of_the_precision(
+    imported_row, detail, config, kind
+):
+    found = imported_row(
+        source="x", model="llama2-7b", task="finetune-lora", seq_len=512, batch_per_device=1,
+        precision="bf16", precision_detail=detail, model_config=config,
+    )  # fmt: skip
+    assert job_of(found).workload.adapter == kind
+
+
+def test_flash_attention_4_is_a_kernel_written_for_the_architecture(imported_row):
+    found = imported_row(
+        source="x",
+        model="qwen3-4b",
+        device="B300-SXM-288GB",
+        seq_len=4096,
+        batch_per_device=1,
+        notes="Liger; FA4",
+    )
+    assert found.stack.attention == "flash3"

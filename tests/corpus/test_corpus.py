@@ -151,7 +151,7 @@ SOURCES = {
     "server-gear": (50, 50, 0),
     "shockwave": (0, 0, 231),
     "sia": (7233, 7233, 3915),
-    "simpletuner": (646, 646, 0),
+    "simpletuner": (646, 574, 0),
     "stylegan2-ada-readme": (12, 12, 0),
     "stylegan3-configs": (110, 110, 0),
     "surogate": (171, 171, 0),

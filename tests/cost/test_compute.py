@@ -17,7 +17,8 @@ from precision_time.cost.terms import HOST_STALL, KERNEL_TERMS
 from precision_time.hardware.catalog import get_cluster
 from precision_time.parallel.layout import Layout, Recompute
 from precision_time.precision.catalog import get_policy
-from precision_time.precision.lowering import lower
+from precision_time.precision.lowering import OP_CLASSES, lower
+from precision_time.workload.graph import OpClass
 from precision_time.workload.resolve import load_workload
 
 COMPUTE_TERMS = (*KERNEL_TERMS, HOST_STALL)
@@ -184,6 +185,17 @@ def test_experts_take_the_tokens_of_all_their_ranks():
     assert shared.step.bytes_fixed[expert] == pytest.approx(alone.step.bytes_fixed[expert] / 8)
     _, padded = costs_of(mixtral(layout=Layout(dp=8, ep=8, expert_capacity_factor=1.5)))
     assert padded.step.flops[expert] == pytest.approx(1.5 * alone.step.flops[expert])
+
+
+def test_rows_are_sorted_to_their_experts_by_many_kernels():
+    step, costs = costs_of(group_of("mixtral-8x7b", "bf16", batches=(1.0,)))
+    sorts = costs.step.op_class == OP_CLASSES.index(OpClass.DISPATCH)
+    layers, passes = 32, 2
+    each = sum(constants("kernels")["dispatch"]["launches"])
+    assert sorts.any()
+    assert (costs.step.launches * costs.step.repeat)[sorts].sum() == passes * layers * each
+    dense = costs.step.launches[~sorts] == step.launches[~sorts]
+    assert dense.all()
 
 
 def test_attention_without_a_fused_kernel_moves_its_scores():

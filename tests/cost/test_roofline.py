@@ -26,6 +26,7 @@ from precision_time.cost.roofline import (
     kernel_seconds,
     load_kernel_model,
     makers_of,
+    matrix_rate,
     peak_flops_per_s,
     rates_of,
     stack_shortfall,
@@ -292,6 +293,33 @@ def test_attention_is_a_share_of_the_dense_peak():
         device = get_device(name)
         rates = rates_of(device)
         assert rates.peak[0, 2, DTYPES.index(DType.BF16)] == device.peak_flops_per_s["bf16"]
+
+
+def attention_share(name, kernel="flash2"):
+    device = get_device(name)
+    model = load_kernel_model(device.arch, kernel, False, matrix_rate(device))
+    return float(model.compute[KINDS.index("attention"), 0])
+
+
+def test_attention_reaches_more_of_matrix_units_that_were_made_slower():
+    published = {"A100-SXM4-80GB": 0.50, "H100-SXM5-80GB": 0.36}  # Dao 2023; Shah et al. 2024
+    fitted = constants("factors")["compute_factor"]["attention"][0]
+    for name, share in published.items():
+        assert attention_share(name) == pytest.approx(fitted * share, rel=0.001)
+    assert attention_share("RTX5090") > 0.8 * fitted > attention_share("B200-SXM-180GB")
+    assert attention_share("H20-96GB") > 1.5 * attention_share("H100-SXM5-80GB")
+    assert attention_share("MI300X") == pytest.approx(fitted * 0.50)  # a table of another maker's parts
+
+
+@given(st.sampled_from(["H20-96GB", "A6000", "RTX5090", "L40S"]), ratios)
+def test_attention_is_never_slower_on_faster_matrix_units(name, peak):
+    device = get_device(name)
+    better = faster(device, peak=peak)
+    attention = KINDS.index("attention")
+    models = [load_kernel_model(each.arch, "flash2", False, matrix_rate(each)) for each in (device, better)]
+    rates = [float(rates_of(each).peak[0, 2, DTYPES.index(DType.BF16)]) for each in (device, better)]
+    reached = [rate * model.compute[attention, 0] for rate, model in zip(rates, models, strict=True)]
+    assert reached[1] >= reached[0] * (1.0 - 1e-12)
 
 
 def test_a_part_that_is_cut_sustains_more_of_its_peak():

@@ -77,6 +77,21 @@ def test_passes_move_what_the_recipe_says(spelling: str, arch: str) -> None:
     assert pass_bytes(step) == pytest.approx((M * K * by_input, N * K * by_weight, M * N * by_gradient))
 
 
+def test_without_a_compiler_every_step_of_a_pass_moves_memory() -> None:
+    # Per element: |x| reads and writes 2, its maximum reads 2, fp32 2 + 4, times the scale 4 + 4, clamp
+    # 4 + 4, fp8 4 + 1, and the copy for the other layout 1.
+    moved = (2 + 2) + 2 + (2 + 4) + (4 + 4) + (4 + 4) + (4 + 1)
+    frozen = graph_of(product(weight_grad=False, input_grad=True))
+    step = lower(frozen, get_policy("fp8-mixed", variant="torchao-eager"), "hopper")
+    of_weight = step.is_cast & (step.bytes_fixed > 0)
+    forward, backward = (step.bytes_fixed[of_weight & (step.phase == phase)].sum() for phase in (0, 1))
+    assert (forward, backward) == ((moved + 1) * N * K, moved * N * K)
+    assert not step.once_per_step.any()
+    compiled = lower(frozen, get_policy("fp8-mixed", variant="torchao"), "hopper")
+    assert step.bytes_fixed.sum() > 4 * compiled.bytes_fixed.sum()
+    assert step.launches.sum() > compiled.launches.sum()
+
+
 def test_a_product_reads_narrow_operands_and_writes_wide_ones() -> None:
     step = lower(graph_of(product()), get_policy("fp8-mixed"), "hopper")
     products = step.flops > 0

@@ -17,6 +17,7 @@ from ..errors import ConfigError
 from ..hardware.catalog import get_device
 from ..hardware.device import Device
 from ..precision.catalog import known_precisions, tf32_defaults
+from ..request.lengths import longest_of
 from ..request.resolve import stack_profile, usual_year
 from ..workload.tuning import known_targets
 from .measurement import Quality
@@ -343,7 +344,10 @@ def _projections(targets: object) -> list[str]:
 
 
 def tokens_per_sample(row: Row, sizes: Mapping[str, Any], found: Findings) -> int | None:
-    """Sequence length: stated, in the sizes, or the usual one of the task; None if unknown."""
+    """Sequence length: stated, in the sizes, or the usual one of the task; None if unknown.
+
+    A usual one is the mean of samples; with the `longest` of them micro batches are padded to their own.
+    """
     stated = row.count_or_none("seq_len")
     if stated is not None:
         return stated
@@ -354,7 +358,12 @@ def tokens_per_sample(row: Row, sizes: Mapping[str, Any], found: Findings) -> in
     if rule is None:
         return None
     found.assumptions.append(f"sequence length not stated: {rule['seq_len']}, as {rule['why']}")
-    return int(rule["seq_len"])
+    together = row.positive_or_none("batch_per_device") or 1.0
+    if together <= 1.0 or "longest" not in rule:
+        return int(rule["seq_len"])
+    padded = round(longest_of(rule["seq_len"], rule["longest"], together))
+    found.assumptions.append(f"padded to the longest of {together:g} samples: {padded} tokens expected")
+    return padded
 
 
 def framework_name(row: Row) -> str:

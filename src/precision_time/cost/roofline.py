@@ -468,20 +468,24 @@ def compiler_rates(compiler: str) -> CompilerRates:
 
 
 @data
-def load_kernel_model(arch: str = "", attention: str = "", channels_last: bool = False) -> KernelModel:
+def load_kernel_model(
+    arch: str = "", attention: str = "", channels_last: bool = False, matrix_rate: float = 1.0
+) -> KernelModel:
     """The calibrated factors that ship with the package.
 
     Args:
         arch: Architecture word of the device: attention kernels differ by it.
         attention: Generation of the fused attention kernel; the last one when empty.
         channels_last: Activations lie as matrix units read them.
+        matrix_rate: Of a clock and unit, over that of the part that attention's shares are of.
     """
     data, fitted = {**constants("kernels"), **constants("kernels")["shape"]}, constants("factors")
     data |= measured(arch)
     of_peak = {} if measured(arch) else fitted["compute_factor"]
     compute = np.array([of_peak.get(kind, (1.0, 1.0, 1.0)) for kind in KINDS])
     shares = data["attention"].get(attention, data["attention"][_LAST_ATTENTION])
-    compute[_ATTENTION, 0] *= shares.get(arch, shares["other"])
+    beside_products = 1.0 / shares.get(arch, shares["other"]) - 1.0
+    compute[_ATTENTION, 0] /= 1.0 + beside_products * matrix_rate
     return KernelModel(
         compute=compute,
         memory=np.array([fitted["memory_factor"].get(op_class.value, 1.0) for op_class in OP_CLASSES]),
@@ -496,8 +500,20 @@ def load_kernel_model(arch: str = "", attention: str = "", channels_last: bool =
 
 def kernel_model_of(group: Jobs) -> KernelModel:
     """Utilizations for the device and the software of a group of jobs."""
-    stack = group.stack
-    return load_kernel_model(group.cluster.device.arch, attention_kernel(stack), stack.channels_last)
+    stack, device = group.stack, group.cluster.device
+    return load_kernel_model(device.arch, attention_kernel(stack), stack.channels_last, matrix_rate(device))
+
+
+def matrix_rate(device: Device) -> float:
+    """16-bit FLOPs of a clock and unit over those of the part that attention's shares are of; 1 at most.
+
+    Softmax and loads of a fused kernel take the clocks that they take; where matrix units were made slower
+    (GeForce, H20) its products take more of the time, so that it reaches more of their rate.
+    """
+    whole: float | None = constants("kernels")["attention_per_clock"].get(device.arch)
+    if whole is None or not device.sm_count or not device.boost_hz:
+        return 1.0
+    return min(peak_flops_per_s(device, DType.FP16) / (device.sm_count * device.boost_hz * whole), 1.0)
 
 
 def stack_shortfall(profile: str, arch: str = "") -> float:

@@ -26,6 +26,7 @@ _PER_HEAD = np.array(
     [op_class in (OpClass.ATTENTION, OpClass.BMM, OpClass.SOFTMAX, OpClass.RNN) for op_class in OP_CLASSES]
 )
 _NORM = OP_CLASSES.index(OpClass.NORM)
+_DISPATCH = OP_CLASSES.index(OpClass.DISPATCH)
 _ATTENTION, _BMM = OP_CLASSES.index(OpClass.ATTENTION), OP_CLASSES.index(OpClass.BMM)
 _NUM_BYTES = np.array([dtype.num_bytes for dtype in DTYPES])
 
@@ -103,6 +104,7 @@ def _expert_share(step: LoweredStep, spec: ShardSpec) -> LoweredStep:
     crowd *= spec.expert_capacity_factor or 1.0
     by_rows = np.where(step.k_scales, step.m, step.k) > step.n
     tokens_in_k = step.k_scales
+    forward, backward = constants("kernels")["dispatch"]["launches"]
     held = ep * within
     work = spec.expert_capacity_factor or 1.0
     return replace(
@@ -123,6 +125,9 @@ def _expert_share(step: LoweredStep, spec: ShardSpec) -> LoweredStep:
         ),
         n=np.where(expert & ~by_rows, step.n / within, step.n),
         param_elems=np.where(expert, step.param_elems / held, step.param_elems),
+        launches=np.where(
+            step.op_class == _DISPATCH, np.where(step.phase == 1, backward, forward), step.launches
+        ),
     )
 
 

@@ -61,11 +61,12 @@ class NarrowProducts:
         fused = recipe.fused_into_norm & self._after_lone_norm()
         each = written * (1 + copied)
         read = types.in_bytes * (1 + recipe.amax_pass + (recipe.hadamard & copied))
+        read = read + recipe.extra_bytes
         moved = np.where(fused, np.maximum(each - types.in_bytes, 0.0), each + read)
         rows.cast(
             "forward", 2, where & self._first_reader() & (moved != 0.0), dtype=index,
             moved=nodes.in_elems * moved, fixed=0.0,
-            launches=recipe.amax_pass + 1.0 + (recipe.hadamard & copied),
+            launches=recipe.amax_pass + 1.0 + recipe.extra_launches + (recipe.hadamard & copied),
         )  # fmt: skip
         copied = self.copies & nodes.input_grad
         moved = 2.0 * recipe.weight_bytes(self.narrow) * copied  # gathered narrow: only turned round
@@ -74,10 +75,11 @@ class NarrowProducts:
             # Frozen weights are held in the type of activations.
             param = self.policy.param.num_bytes
             held = np.where(nodes.weight_grad, param, min(param, self.policy.activation.num_bytes))
-            moved = moved + held * (1 + recipe.amax_pass)
+            moved = moved + held * (1 + recipe.amax_pass) + recipe.extra_bytes
         rows.cast(
             "forward", 3, where & (moved != 0.0) & (nodes.weight_elems != 0.0), dtype=index, moved=0.0,
-            fixed=nodes.weight_elems * moved, launches=1.0 + recipe.amax_pass, once_per_step=True,
+            fixed=nodes.weight_elems * moved, launches=1.0 + recipe.amax_pass + recipe.extra_launches,
+            once_per_step=not recipe.weights_again,
         )  # fmt: skip
         rows.kernel(
             "forward", 4, where, (nodes.m, nodes.n, nodes.k), dtype=types.compute, flops=nodes.flops,
@@ -93,10 +95,20 @@ class NarrowProducts:
         readers = nodes.input_grad.astype(np.float64) + by_weight
         rotated = recipe.hadamard & self.copies & by_weight
         moved = q * (readers if self.copies else 1) + types.out_bytes * (1 + recipe.amax_pass + rotated)
+        moved = moved + recipe.extra_bytes
         rows.cast(
             "backward", 1, where & (readers > 0.0), dtype=DTYPES.index(self.narrow),
-            moved=nodes.out_elems * moved, fixed=0.0, launches=recipe.amax_pass + 1.0 + rotated,
+            moved=nodes.out_elems * moved, fixed=0.0,
+            launches=recipe.amax_pass + 1.0 + recipe.extra_launches + rotated,
         )  # fmt: skip
+        if recipe.weights_again:
+            again = recipe.weight_bytes(self.narrow) + types.out_bytes * (1 + recipe.amax_pass)
+            rows.cast(
+                "backward", 6, where & nodes.input_grad & (nodes.weight_elems != 0.0),
+                dtype=DTYPES.index(self.narrow), moved=0.0,
+                fixed=nodes.weight_elems * (again + recipe.extra_bytes),
+                launches=1.0 + recipe.amax_pass + recipe.extra_launches,
+            )  # fmt: skip
         rows.kernel(
             "backward", 2, where & nodes.input_grad, (nodes.m, nodes.k, nodes.n), dtype=types.compute,
             flops=nodes.flops, moved=nodes.out_elems * q + nodes.in_elems * types.in_bytes,

@@ -46,6 +46,9 @@ class Recipe:
     alignment: int
     amax_history: int
     exchange: str
+    extra_bytes: float = 0.0
+    extra_launches: float = 0.0
+    weights_again: bool = False
 
     def activation_bytes(self, dtype: DType) -> float:
         """Bytes of a narrow activation or gradient with its share of the scale."""

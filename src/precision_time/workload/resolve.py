@@ -55,7 +55,12 @@ _FILE_SUFFIXES = (".json", ".onnx", ".pt2", ".py")
 _ADAPTED = re.compile(r"(?P<base>.+)-(?P<kind>qlora8|q?lora|q?dora)")
 _BY_TASK = frozenset({"decoder", "vision-language"})
 """Builders of models whose task may say that adapters are trained."""
-ADAPTER_SIZES: Mapping[str, str] = {"lora_rank": "int", "lora_targets": "tuple", "qlora": "bool"}
+ADAPTER_SIZES: Mapping[str, str] = {
+    "lora_rank": "int",
+    "lora_targets": "tuple",
+    "qlora": "bool",
+    "qlora8": "bool",
+}
 """Sizes that say which adapters are trained, and their types."""
 
 
@@ -250,7 +255,9 @@ def _adapter_of(
     rule = task_rule("adapters", *by_task) if entry.builder in _BY_TASK or suffix else {}
     if not rule and not stated.get("lora_rank"):
         return None, ""
-    kind = suffix["kind"] if suffix else "qlora" if rule.get("qlora") or stated.get("qlora") else "lora"
+    kind = suffix["kind"] if suffix else "qlora" if rule.get("qlora") else "lora"
+    if kind == "lora":  # sizes say how the frozen base is held
+        kind = "qlora8" if stated.get("qlora8") else "qlora" if stated.get("qlora") else kind
     if stated.get("lora_rank"):
         targets = target_roles(stated.get("lora_targets", ("q", "v")))
         return Adapter(kind=kind, rank=int(stated["lora_rank"]), targets=targets), ""

@@ -102,7 +102,9 @@ def test_where_nothing_keeps_the_limits_the_nearest_miss_is_said(planned, found)
 
 
 def test_more_devices_are_offered_where_they_are_enough(planned):
+    # A batch that fills 16 devices: of 256 images each waits for its host, and more devices hardly help.
     one_host = {"devices": "H100-SXM5-80GB", "gpus": [8], "max_gpus": 8, "clouds": "aws"}
+    one_host |= {"global_batch_size": 4096}
     alone = planned(**one_host).judged.outcomes.time_s.min()
     miss = planned(**one_host, deadline=f"{0.95 * alone / 60:.2f}m", confidence=0.5).miss
     assert any("more devices would do: 16 x H100-SXM5-80GB" in line for line in miss.remedies)
