@@ -55,8 +55,7 @@ Each is asked in four ways: *typed*, in the words of a user who says model, devi
 length; with the published *layout* and stack as well, where the source states them (else in the same words);
 each with the software of *then* (`--year`, the year in which the source appeared) and of *today*, which
 `predict` assumes if nobody says a year. This is no test of the predictor alone: what was assumed of a job is
-in the error, too. The batches of BLOOM and PaLM divide by no usual layout: typed, the nearest batch is
-asked, and as many steps as make up the samples.
+in the error, too.
 
 ## How far off
 
