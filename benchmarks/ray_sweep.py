@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from precision_time.cli.output import write_rows
 from precision_time.executor import Executor, process_map
-from precision_time.ray_executor import ray_map
+from precision_time.ray.executor import ray_map
 from precision_time_papers.campaign.ray import local_cluster
 from run import machine
 

@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from precision_time.hardware.prices.accelerators import listed_device, words
+from precision_time.hardware.prices.accelerators import words
+from precision_time.price_lists.catalogues import listed_device
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "src/precision_time/hardware/prices/data/prices.csv"

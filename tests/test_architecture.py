@@ -38,11 +38,12 @@ ROOT = SOURCE.parents[1]
 PACKAGES = (
     "render",
     "workload", "hardware", "precision", "parallel", "cost", "request", "corpus", "learn", "predict",
-    "launch", "planning", "client", "testing", "cli", "capture",
+    "launch", "planning", "explain", "mixed", "timeline", "client", "schemas", "testing", "cli", "capture",
+    "price_lists", "ray",
 )  # fmt: skip
-"""Folders of the core: each imports those to its left. The last is found by an entry point."""
-CAPTURE_TAKES = {"workload"}
-"""What the folder that turns modules into graphs imports."""
+"""Folders of the core: each imports those to its left. The last three are found as plug-ins are."""
+BESIDE = {"capture": {"workload"}, "price_lists": {"hardware"}, "ray": set[str]()}
+"""What the folders that nothing imports take of the others."""
 BELOW = {
     "precision_time_integrations": ({"inventory"}, {"measure"}, {"online"}),
     "precision_time_papers": ({"precisions", "queue", "risk"},),
@@ -184,16 +185,17 @@ def test_imports_point_leftwards(path: Path) -> None:
     assert not wrong, f"{path.name} imports {sorted(wrong)}, which lie to its right"
 
 
-def test_capture_lies_beside_the_rooms() -> None:
-    """No file imports it, not even inside a function: `plugins("captures")` finds it."""
+@pytest.mark.parametrize("folder", BESIDE)
+def test_what_is_found_as_a_plug_in_is_imported_nowhere(folder: str) -> None:
+    """Not even inside a function: `plugins("captures")` and its like find it."""
     wrong = []
     for path in source_files("precision_time"):
-        inside = place_of(path)[1] == "capture"
+        inside = place_of(path)[1] == folder
         wrong += [
             f"{shown(path)} imports {module}"
             for module in imports(path)
-            if (package_of(module) == "capture") != inside
-            and (package_of(module) == "capture" or package_of(module) not in SHARED | CAPTURE_TAKES)
+            if (package_of(module) == folder) != inside
+            and (package_of(module) == folder or package_of(module) not in SHARED | BESIDE[folder])
         ]
     assert wrong == []
 

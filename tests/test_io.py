@@ -190,7 +190,7 @@ OPEN_THEMSELVES = {
     "of the package, of the system or of Python": {
         "precision_time/corpus/famous_runs.py", "precision_time/executor.py",
         "precision_time_integrations/inventory/local.py", "precision_time/planning/precisions/risk.py",
-        "precision_time/plugins.py", "precision_time/ray_executor.py", "precision_time/workload/zoo.py",
+        "precision_time/plugins.py", "precision_time/ray/executor.py", "precision_time/workload/zoo.py",
         "precision_time_integrations/measure/device.py", "precision_time_integrations/measure/processor.py",
         "precision_time_server/routes/page.py",
     },

@@ -20,7 +20,7 @@ from precision_time.corpus.splits import Fold
 from precision_time.cost.job import Job
 from precision_time.cost.stacks import usual_profile
 from precision_time.errors import ConfigError, LayoutError, MissingExtraError
-from precision_time.executor import Executor
+from precision_time.executor import Executor, open_executor
 from precision_time.hardware.catalog import get_cluster
 from precision_time.learn.boosting import DEFAULT_SETTINGS
 from precision_time.learn.measured import MeasuredTable
@@ -30,7 +30,7 @@ from precision_time.parallel.layout import Layout
 from precision_time.planning.layouts.search import search_layouts
 from precision_time.precision.catalog import get_policy
 from precision_time.predict.sweep import _Encoded, column_types
-from precision_time.ray_executor import _not_connected, import_ray, open_executor, ray_map, ray_session
+from precision_time.ray.executor import _not_connected, import_ray, ray_map, ray_session
 from precision_time.request import grid as grids
 from precision_time.request.grid import grid_of
 from precision_time.workload.resolve import load_workload

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from precision_time.errors import PrecisionTimeError
+from precision_time.explain.doctor import Diagnosis, applies, diagnose
 from precision_time.io import packaged_toml
-from precision_time.predict.doctor import Diagnosis, applies, diagnose
 from precision_time.request.request import Request
 
 THREADS = Path(__file__).parent / "threads.toml"
@@ -85,7 +85,7 @@ def figures(found: list[Case]) -> Mapping[str, Mapping[str, int]]:
 def weights() -> dict[str, float]:
     """Counted in the open half: (threads that a cause was + 1) / (threads that it applies to + 4)."""
     was, where = Counter[str](), Counter[str]()
-    causes = packaged_toml("precision_time.predict", "data/causes.toml")["cause"]
+    causes = packaged_toml("precision_time.explain", "data/causes.toml")["cause"]
     for row in (row for row in threads() if not held_back(row["url"])):
         request = Request.of(row["job"])
         job = request.resolve()

@@ -10,37 +10,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .client.client import AsyncClient as AsyncClient
-    from .client.client import Client as Client
-    from .errors import PrecisionTimeError as PrecisionTimeError
-    from .errors import ServerError as ServerError
-    from .launch.api import launch_config as launch_config
-    from .launch.emit import LaunchConfig as LaunchConfig
-    from .launch.emit import layout_of_config as layout_of_config
-    from .planning.decision.api import plan as plan
-    from .planning.decision.result import Plan as Plan
-    from .planning.layouts.api import find_layouts as find_layouts
-    from .planning.layouts.api import memory_timeline as memory_timeline
-    from .planning.layouts.memory_timeline import MemoryTimeline as MemoryTimeline
-    from .planning.layouts.result import LayoutSearch as LayoutSearch
-    from .planning.precisions.advice import PrecisionAdvice as PrecisionAdvice
-    from .planning.precisions.advice import advise_precisions as advise_precisions
-    from .planning.run.api import predict_run as predict_run
-    from .planning.run.prediction import RunPrediction as RunPrediction
-    from .predict.api import predict_time as predict_time
-    from .predict.changes import Alternative as Alternative
-    from .predict.changes import Sensitivity as Sensitivity
-    from .predict.changes import sensitivity as sensitivity
-    from .predict.changes import what_matters as what_matters
-    from .predict.compare import compare_precisions as compare_precisions
-    from .predict.compare import predict_many as predict_many
-    from .predict.compare import sweep as sweep
-    from .predict.compare import sweep_tables as sweep_tables
-    from .predict.headline import Interval as Interval
-    from .predict.prediction import NearestMeasurement as NearestMeasurement
-    from .predict.prediction import Prediction as Prediction
-    from .predict.predictions import Predictions as Predictions
-    from .request.request import Request as Request
+    from .client.client import AsyncClient, Client
+    from .errors import PrecisionTimeError, ServerError
+    from .launch.api import launch_config
+    from .launch.emit import LaunchConfig, layout_of_config
+    from .planning.decision.api import plan
+    from .planning.decision.result import Plan
+    from .planning.layouts.api import find_layouts
+    from .planning.layouts.result import LayoutSearch
+    from .planning.precisions.advice import PrecisionAdvice, advise_precisions
+    from .planning.run.api import predict_run
+    from .planning.run.prediction import RunPrediction
+    from .predict.api import predict_time
+    from .predict.changes import Alternative, Sensitivity, sensitivity, what_matters
+    from .predict.compare import compare_precisions, predict_many, sweep, sweep_tables
+    from .predict.headline import Interval
+    from .predict.prediction import NearestMeasurement, Prediction
+    from .predict.predictions import Predictions
+    from .request.request import Request
+    from .timeline.api import memory_timeline
+    from .timeline.memory import MemoryTimeline
 
 __version__ = "0.2.0"
 
@@ -51,7 +40,7 @@ _HOMES = {
     "Interval": ".predict.headline",
     "LaunchConfig": ".launch.emit",
     "LayoutSearch": ".planning.layouts.result",
-    "MemoryTimeline": ".planning.layouts.memory_timeline",
+    "MemoryTimeline": ".timeline.memory",
     "NearestMeasurement": ".predict.prediction",
     "Plan": ".planning.decision.result",
     "PrecisionAdvice": ".planning.precisions.advice",
@@ -67,7 +56,7 @@ _HOMES = {
     "find_layouts": ".planning.layouts.api",
     "launch_config": ".launch.api",
     "layout_of_config": ".launch.emit",
-    "memory_timeline": ".planning.layouts.api",
+    "memory_timeline": ".timeline.api",
     "plan": ".planning.decision.api",
     "predict_many": ".predict.compare",
     "predict_run": ".planning.run.api",
@@ -80,39 +69,12 @@ _HOMES = {
 """Public names and their homes, imported on first use, so that `import precision_time` stays fast."""
 
 __all__ = [
-    "Alternative",
-    "AsyncClient",
-    "Client",
-    "Interval",
-    "LaunchConfig",
-    "LayoutSearch",
-    "MemoryTimeline",
-    "NearestMeasurement",
-    "Plan",
-    "PrecisionAdvice",
-    "PrecisionTimeError",
-    "Prediction",
-    "Predictions",
-    "Request",
-    "RunPrediction",
-    "Sensitivity",
-    "ServerError",
-    "__version__",
-    "advise_precisions",
-    "compare_precisions",
-    "find_layouts",
-    "launch_config",
-    "layout_of_config",
-    "memory_timeline",
-    "plan",
-    "predict_many",
-    "predict_run",
-    "predict_time",
-    "sensitivity",
-    "sweep",
-    "sweep_tables",
-    "what_matters",
-]
+    "Alternative", "AsyncClient", "Client", "Interval", "LaunchConfig", "LayoutSearch", "MemoryTimeline",
+    "NearestMeasurement", "Plan", "PrecisionAdvice", "PrecisionTimeError", "Prediction", "Predictions",
+    "Request", "RunPrediction", "Sensitivity", "ServerError", "__version__", "advise_precisions",
+    "compare_precisions", "find_layouts", "launch_config", "layout_of_config", "memory_timeline", "plan",
+    "predict_many", "predict_run", "predict_time", "sensitivity", "sweep", "sweep_tables", "what_matters",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

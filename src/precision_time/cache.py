@@ -27,11 +27,7 @@ _KEPT: dict[str, Any] = {}
 
 
 def memo(maxsize: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Keep the newest results of a function of hashable arguments.
-
-    Args:
-        maxsize: How many.
-    """
+    """Keep the newest results of a function of hashable arguments."""
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         kept: Any = functools.lru_cache(maxsize=maxsize)(function)

@@ -127,10 +127,6 @@ def problem_of(error: BaseException, said: str = "") -> dict[str, Any]:
 
     >>> problem_of(ConfigError("gpus=0 is invalid: at least 1. To fix: gpus=1."))["field"]
     'gpus'
-
-    Args:
-        error: Any.
-        said: What it says to people, where that is not its own text.
     """
     said = said or in_one_line(error)
     detail, _, fix = said.partition(_REMEDY)

@@ -1,4 +1,4 @@
-"""Executors: how the chunks of a search are computed: `map`, a pool of processes, or Ray (`ray_executor`)."""
+"""Executors: how the chunks of a search are computed: `map`, a pool of processes, or Ray (`ray/`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import field
 from itertools import islice
 from multiprocessing.process import BaseProcess
@@ -19,6 +19,7 @@ from uuid import uuid4
 
 from .cache import memo
 from .errors import ConfigError, PrecisionTimeError
+from .plugins import plugins
 from .records import dataclass
 
 _Item = TypeVar("_Item")
@@ -241,3 +242,16 @@ def _end_with_parent() -> None:
 def usable_cores() -> int:
     """Cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def open_executor(ray: str | None, workers: int | None = None) -> AbstractContextManager[Executor]:
+    """The `Executor` that `--ray` and `--workers` ask for: Ray where an address is given, else processes.
+
+    Args:
+        ray: None, "local", or the address of a cluster.
+        workers: Processes; for "local", CPUs of the Ray that starts.
+    """
+    if ray is None:
+        return process_map(workers)
+    opened: AbstractContextManager[Executor] = plugins("executors")["ray"].load()(ray, num_cpus=workers)
+    return opened

@@ -41,10 +41,6 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     A symbolic link stays, and the file it points to is written. An existing file keeps its mode, a new one
     gets the usual one. A character device such as /dev/stdout or /dev/null is written to, not replaced.
 
-    Args:
-        path: The file; its folder must exist.
-        content: All of it; text is written as UTF-8, its line ends as they are.
-
     Raises:
         OutputError: If it cannot be written, or is a folder, pipe, socket or block device; nothing is left
             of the attempt.
@@ -73,10 +69,6 @@ def check_replaceable(path: Path) -> None:
 
 def put_in_place(part: Path, path: Path) -> None:
     """Give a finished file its name in one step; links and modes as `write_atomically` has them.
-
-    Args:
-        part: All of it, in the folder of the file.
-        path: The file.
 
     Raises:
         OutputError: If the name stands for what is no regular file; the finished one is left.
@@ -266,10 +258,6 @@ def read_yaml_documents(text: str, *, most: int = _MOST_DOCUMENTS) -> list[Any]:
     As `read_yaml`, for texts of any length: read by libyaml where PyYAML has it, whose depth is checked
     before anything is built. Dates and times of day stay texts, as in JSON.
 
-    Args:
-        text: Of a file or a pipe.
-        most: Documents that are read.
-
     Raises:
         ValueError: As `read_yaml`, or if there are more documents or it is nested too deeply.
     """
@@ -356,11 +344,6 @@ def _user_folder(macos: str, variable: str, usual: str) -> Path:
 
 def once_per_file(read: Callable[..., _Read], path: Path, *more: Hashable) -> _Read:
     """What a function reads of a user's file: again once the file was changed.
-
-    Args:
-        read: Called with the path and `more`.
-        path: The file.
-        more: What else the result depends on.
 
     Raises:
         OSError: If there is no such file.
@@ -455,11 +438,6 @@ def folder_hash(folder: Path) -> str:
 
 def check_suffix(option: str, path: Path, kinds: Sequence[str]) -> None:
     """Refuse a file of another kind, before anything is computed for it.
-
-    Args:
-        option: What the user wrote the path after, such as --out.
-        path: The file to be written.
-        kinds: Ends of names that can be, such as .svg.
 
     Raises:
         ConfigError: If its name ends in none of them.

@@ -1,4 +1,4 @@
-"""Plugins: packages that add devices, stacks, predictors, importers, trainers, captures, commands or routes.
+"""Plugins: packages that add devices, stacks, predictors, commands and what else `GROUPS` names.
 
 A package declares them in its pyproject.toml:
 
@@ -27,8 +27,23 @@ from .cache import clear, data
 from .errors import ConfigError, OutputError
 from .io import cache_folder, write_atomically
 
-GROUPS = ("devices", "stacks", "predictors", "importers", "trainers", "captures", "commands", "routes")
-BUILT_IN = {"captures": {"torch": "precision_time.capture.remembered:capture_remembered"}}
+GROUPS = (
+    "devices",
+    "stacks",
+    "predictors",
+    "importers",
+    "trainers",
+    "captures",
+    "executors",
+    "price_lists",
+    "commands",
+    "routes",
+)
+BUILT_IN = {
+    "captures": {"torch": "precision_time.capture.remembered:capture_remembered"},
+    "executors": {"ray": "precision_time.ray.executor:ray_map"},
+    "price_lists": {"catalogues": "precision_time.price_lists.catalogues:read_catalogues"},
+}
 """What ships beside the rooms, and needs packages that may be absent: found as what plugins declare is."""
 _PREFIX = "precision_time."
 _REMEMBERED = "plugins.json"
@@ -84,9 +99,6 @@ class Command:
 def plugins(group: str) -> Mapping[str, Plugin]:
     """What installed packages add to a group, not loaded yet.
 
-    Args:
-        group: One of GROUPS.
-
     Raises:
         ConfigError: If there is no such group.
     """
@@ -130,10 +142,6 @@ def left_out(group: str, plugin: str, error: Exception) -> None:
 
 def check_member(distribution: str, version: str) -> None:
     """Refuse a distribution of this project that another version of the core is installed beside.
-
-    Args:
-        distribution: Its name.
-        version: Its own.
 
     Raises:
         ConfigError: If the versions differ.

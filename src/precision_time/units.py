@@ -26,10 +26,6 @@ def duration_s(name: str, text: str | float) -> float:
     >>> duration_s("--measured", "250ms")
     0.25
 
-    Args:
-        name: Of the option or field, for the error.
-        text: What was given.
-
     Raises:
         ConfigError: If it is no duration, or not above 0.
     """

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from precision_time.cli.init import schema_of, template
-from precision_time.cli.schemas import answer_schema
 from precision_time.hardware.catalog import get_cluster
 from precision_time.predict.api import predict_time
 from precision_time.request.files import read_requests
+from precision_time.schemas.answers import answer_schema
 
 
 def test_the_cluster_file_predicts(cli, tmp_path: Path) -> None:

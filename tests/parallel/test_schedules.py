@@ -8,7 +8,7 @@ from precision_time.errors import LayoutError
 from precision_time.parallel.layout import Layout, PipelineSchedule
 from precision_time.parallel.schedules.contract import StageTimes
 from precision_time.parallel.schedules.registry import schedule_of
-from precision_time.parallel.schedules.simulate import orders_of, simulate
+from precision_time.timeline.simulate import orders_of, simulate
 
 GPIPE, ONE_F_ONE_B = PipelineSchedule.GPIPE, PipelineSchedule.ONE_F_ONE_B
 INTERLEAVED, ZERO_BUBBLE = PipelineSchedule.INTERLEAVED, PipelineSchedule.ZERO_BUBBLE

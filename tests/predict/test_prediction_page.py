@@ -10,11 +10,11 @@ import pytest
 from precision_time import predict_time
 from precision_time.cost.job import Jobs
 from precision_time.diagnostics import Diagnostic, Severity
+from precision_time.explain.precision import ExplainedClass, Explanation
 from precision_time.io import packaged_toml
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.predict.answer import answer as answer_of
 from precision_time.predict.changes import Alternative, what_matters
-from precision_time.predict.explain import ExplainedClass, Explanation
 from precision_time.predict.headline import Interval
 from precision_time.predict.page import blocks_of
 from precision_time.predict.prediction import NearestMeasurement, Prediction

@@ -14,9 +14,9 @@ from precision_time.errors import ConfigError
 from precision_time.render.blocks import GAP, TEXT_WIDTH, Bars, Block, Drawing, Text, Tone, warnings
 from precision_time.render.html import page_of_blocks
 from precision_time.render.result import Result
-from precision_time.render.svg import Colors, areas, lanes
 from precision_time.render.table import Table, write_columns
 from precision_time.render.terminal import scatter, text_of_blocks
+from precision_time.timeline.svg import Colors, areas, lanes
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -14,6 +14,7 @@ from precision_time.corpus.schema import Row
 from precision_time.cost.job import Jobs
 from precision_time.cost.step import price
 from precision_time.errors import ConfigError
+from precision_time.explain.precision import explain
 from precision_time.hardware.catalog import get_cluster, get_device, known_devices
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.priced import predict_step_times
@@ -22,7 +23,6 @@ from precision_time.precision.catalog import get_policy
 from precision_time.precision.policy import PrecisionPolicy
 from precision_time.precision.support import check_support, natural_precision
 from precision_time.predict.api import predict_time
-from precision_time.predict.explain import explain
 from precision_time.request.request import Request
 from precision_time.testing.jobs import own_job_s
 from precision_time.workload.resolve import load_workload

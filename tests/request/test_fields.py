@@ -12,9 +12,9 @@ import typer
 from precision_time import compare_precisions, find_layouts, predict_time
 from precision_time.cli.main import load_command
 from precision_time.cli.request_options import request_options
+from precision_time.explain.precision import explain
 from precision_time.fields import Count, Option
 from precision_time.planning.run.schema import RunOptions
-from precision_time.predict.explain import explain
 from precision_time.request.schema import LAYOUT_OPTIONS, RequestFields
 from precision_time.request.signature import takes_request_fields
 from precision_time.request.validation import Field

@@ -12,7 +12,8 @@ from precision_time.io import packaged_toml
 from precision_time.plugins import Plugin
 from precision_time.request import recipes
 from precision_time.request.files import read_jobs, read_requests
-from precision_time.request.recipes import Recipe, Said, kind_of, project_of, recipe_of
+from precision_time.request.recipes import kind_of, project_of, recipe_of
+from precision_time_integrations.recipes.recipe import Recipe, Said
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ def test_wrong_limits_are_refused(options: dict[str, Any]) -> None:
 
 
 def test_a_real_search_with_asha(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from precision_time.ray_executor import ray_session
+    from precision_time.ray.executor import ray_session
     from precision_time_integrations.ray_tune import DeadlineScheduler
 
     from ray import tune  # isort: skip - after Ray is told to send no statistics

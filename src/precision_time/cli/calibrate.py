@@ -3,55 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from .options import JsonOption, PredictorOption, complete_device, output_file
+from .options import JsonOption, PredictorOption, declared
 from .output import message, progress, write_json, write_rows
 
 if TYPE_CHECKING:
     from ..learn.calibration.fit import Calibrated
 
-EXAMPLES = """\b
-Examples:
-  precision-time calibrate own.csv --out cluster.json
-  precision-time calibrate measured/own-cpu-my-laptop.csv --out laptop.json
-  precision-time calibrate campaign.sqlite --out cluster.json
-  precision-time predict resnet50 -d A100-SXM4-80GB -g 8 --calibration cluster.json
-"""
 
 _FIGURES = ("mape_percent", "median_ape_percent", "p90_ape_percent", "bias_percent")
 
 
+@declared("calibrate")
 def calibrate(
-    data: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DATA",
-            exists=True,
-            dir_okay=False,
-            help="Measured steps: CSV (columns named as the options of predict, or as in "
-            "docs/reference/corpus.md), measurement store, or the store of a campaign.",
-        ),
-    ],
+    data: Path,
     *,
-    out: Annotated[
-        Path | None, output_file("--out", "-o", text="Write the calibration to this file.")
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            "--device",
-            "-d",
-            help="What the points ran on, where the data spell it otherwise.",
-            autocompletion=complete_device,
-        ),
-    ] = None,
+    out: Path | None = None,
+    device: str | None = None,
     predictor: PredictorOption = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write a calibration even if it does not help on held-out points.")
-    ] = False,
+    force: bool = False,
     json_output: JsonOption = False,
 ) -> None:
     """Calibrate the predictor to your own cluster.

@@ -4,56 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ..errors import ConfigError
 from ..units import format_bytes, format_si
-from .options import JsonOption, complete_device
+from .options import JsonOption, declared
 from .output import message, write_json, write_rows
 from .request_options import request_options
 
 if TYPE_CHECKING:
     from ..hardware.device import Fabric
 
-DEVICES_EXAMPLES = """\b
-Examples:
-  precision-time list devices
-  precision-time list devices H100-SXM5-80GB --json
-  precision-time list devices --node-types
-"""
-MODELS_EXAMPLES = """\b
-Examples:
-  precision-time list models --family cnn
-  precision-time list models --search llama --json
-  precision-time list models --search vit-l
-"""
-PRECISIONS_EXAMPLES = """\b
-Examples:
-  precision-time list precisions
-  precision-time list precisions fp16-mixed:apex-o2 --yaml > policy.yaml
-  precision-time list precisions O2 --json
-"""
-STACKS_EXAMPLES = """\b
-Examples:
-  precision-time list stacks
-  precision-time predict resnet50 --device A100-SXM4-80GB --stack mlperf-tuned
-"""
 
 _PEAKS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 
 
 @request_options(only=("custom",))
+@declared("devices")
 def devices(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[NAME]", help="One device in full, or one host.", autocompletion=complete_device
-        ),
-    ] = None,
+    name: str | None = None,
     *,
-    node_types: Annotated[bool, typer.Option("--node-types", help="List the node types instead.")] = False,
+    node_types: bool = False,
     json_output: JsonOption = False,
     **fields: Any,
 ) -> None:
@@ -112,12 +85,11 @@ def devices(
         _write_device(asdict(found_own or get_device(name)), json_output)
 
 
+@declared("models")
 def models(
     *,
-    family: Annotated[str | None, typer.Option("--family", help="Only this architecture family.")] = None,
-    search: Annotated[
-        str | None, typer.Option("--search", help="Only models one of whose names contains this.")
-    ] = None,
+    family: str | None = None,
+    search: str | None = None,
     json_output: JsonOption = False,
 ) -> None:
     """List the models that answer without torch.
@@ -148,14 +120,11 @@ def _shortened(names: Sequence[str], most: int = 3) -> str:
     return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
 
 
+@declared("precisions")
 def precisions(
-    name: Annotated[
-        str | None, typer.Argument(help="One of them, in any spelling: what it says in full.")
-    ] = None,
+    name: str | None = None,
     *,
-    yaml: Annotated[
-        bool, typer.Option("--yaml", help="As a policy file, to start one of your own from.")
-    ] = False,
+    yaml: bool = False,
     json_output: JsonOption = False,
 ) -> None:
     """List the precision policies, or say one in full.
@@ -196,6 +165,7 @@ def precisions(
     write_catalog("precisions", map(asdict, policies), columns, rows, json_output)
 
 
+@declared("stacks")
 def stacks(*, json_output: JsonOption = False) -> None:
     """List the software profiles.
 

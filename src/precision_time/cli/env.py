@@ -11,14 +11,8 @@ from importlib import metadata
 from typing import Any
 
 from .. import __version__
-from .options import JsonOption
+from .options import JsonOption, declared
 from .output import message, write_json, write_rows
-
-EXAMPLES = """\b
-Examples:
-  precision-time env
-  precision-time env --json
-"""
 
 _PACKAGES = (
     "msgspec", "numpy", "pydantic", "PyYAML", "rich", "threadpoolctl", "typer", "lightgbm", "scipy",
@@ -27,6 +21,7 @@ _PACKAGES = (
 _NVIDIA_SMI_TIMEOUT_S = 10
 
 
+@declared("env")
 def env(*, json_output: JsonOption = False) -> None:
     """Show versions, the corpus, packages and GPUs."""
     from ..learn.artifact import PREDICTOR_VARIABLE

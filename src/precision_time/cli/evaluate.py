@@ -3,63 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ..errors import ConfigError
-from .options import JsonOption, PredictorOption, complete_device
+from .options import JsonOption, PredictorOption, declared
 from .output import message, progress, write_json, write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-EXAMPLES = """\b
-Examples:
-  precision-time evaluate runs.csv
-  precision-time evaluate runs.csv --group-by precision --group-by device --json
-  precision-time evaluate runs.csv --rows scored.csv
-"""
 
 _SCORES = ("mape_percent", "median_ape_percent", "p90_ape_percent", "interval_coverage")
 
 
+@declared("evaluate")
 def evaluate(
-    file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="FILE",
-            exists=True,
-            dir_okay=False,
-            help="Measured steps: CSV (columns named as the options of predict, or as in "
-            "docs/reference/corpus.md), measurement store, or the store of a campaign.",
-        ),
-    ] = None,
+    file: Path | None = None,
     *,
-    measurements: Annotated[
-        Path | None,
-        typer.Option("--measurements", exists=True, dir_okay=False, help="The same as FILE."),
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            "--device",
-            "-d",
-            help="What the steps ran on, where the file spells it otherwise.",
-            autocompletion=complete_device,
-        ),
-    ] = None,
-    group_by: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--group-by", metavar="COLUMN", help="Score per value of this column too; may be repeated."
-        ),
-    ] = None,
+    measurements: Path | None = None,
+    device: str | None = None,
+    group_by: list[str] | None = None,
     predictor: PredictorOption = None,
-    rows: Annotated[
-        Path | None,
-        typer.Option("--rows", dir_okay=False, help="Write every input row with its prediction to this CSV."),
-    ] = None,
+    rows: Path | None = None,
     json_output: JsonOption = False,
 ) -> None:
     """Score the predictor on measured runs.

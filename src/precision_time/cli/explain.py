@@ -2,68 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
-
-import typer
+from typing import Any, Literal
 
 from ..errors import ConfigError
-from ..predict.explain import EXPLAINED_FIELDS
-from ..predict.explain import explain as explain_request
+from ..explain.precision import EXPLAINED_FIELDS
+from ..explain.precision import explain as explain_request
 from ..units import duration_s
-from .options import JsonOption, ModelArgument
+from .options import JsonOption, ModelArgument, declared
 from .output import progress, write_json, write_result, write_rows
 from .request_options import given_options, one_request, request_options
 
-EXAMPLES = """\b
-Examples:
-  precision-time explain resnet50 --precision fp16-mixed
-  precision-time explain llama3-8b --precision fp8-mixed --device H100-SXM5-80GB --batch-size 1 --json
-  precision-time explain resnet50 --what numbers -d A100 -g 16 -b 256
-  precision-time explain llama3-8b --what numbers -d H100 -g 64 -p fp8-mixed --json
-  precision-time explain llama3-8b -d H100 -g 16 --zero-stage 3 -b 1 --measured 3.1s
-  precision-time explain resnet50 -d A100 -b 256 -p fp16-mixed --measured 0.9s --data-wait 0.5s
-"""
 _COLUMNS = ("number", "what it is", ">value", ">half of it", ">twice of it", ">elasticity")
 
 
 @request_options()
+@declared("explain")
 def explain(
     model: ModelArgument,
     *,
-    what: Annotated[
-        Literal["precision", "numbers"] | None,
-        typer.Option(
-            "--what",
-            show_default=False,
-            help="What the precision changes, or how each number moves the time. Default: precision.",
-        ),
-    ] = None,
-    measured: Annotated[
-        str | None,
-        typer.Option(
-            "--measured",
-            metavar="DURATION",
-            help="What a step takes, such as 2.1s: say what could make it slower than predicted.",
-        ),
-    ] = None,
-    utilization: Annotated[
-        float | None,
-        typer.Option(
-            "--utilization",
-            metavar="PERCENT",
-            min=0.0,
-            max=100.0,
-            help="Of the device, as nvidia-smi says, with --measured.",
-        ),
-    ] = None,
-    data_wait: Annotated[
-        str | None,
-        typer.Option(
-            "--data-wait",
-            metavar="DURATION",
-            help="Of the step, spent waiting for input, with --measured.",
-        ),
-    ] = None,
+    what: Literal["precision", "numbers"] | None = None,
+    measured: str | None = None,
+    utilization: float | None = None,
+    data_wait: str | None = None,
     json_output: JsonOption = False,
     **fields: Any,
 ) -> None:
@@ -109,7 +69,7 @@ def _explain_measured(
     json_output: bool,
 ) -> None:
     """What could make a step take as long as it was measured to."""
-    from ..predict.doctor import diagnose
+    from ..explain.doctor import diagnose
 
     request = one_request(model, fields)
     with progress(f"Diagnosing {model}"):

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from msgspec import Meta
 
 from ..errors import UnknownNameError
 from .catalogs import write_catalog
-from .options import JsonOption
-
-EXAMPLES = """\b
-Examples:
-  precision-time list fields
-  precision-time list fields checkpoint
-  precision-time list fields --json
-"""
+from .options import JsonOption, declared
 
 
+@declared("fields")
 def fields(
-    word: Annotated[
-        str | None, typer.Argument(metavar="[WORD]", help="Part of a name; all when left out.")
-    ] = None,
+    word: str | None = None,
     *,
     json_output: JsonOption = False,
 ) -> None:

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
 
 import typer
 
 from ..errors import UnknownNameError
 from ..io import packaged
-from .options import JsonOption
+from .options import JsonOption, declared
 from .output import write_json
 
-EXAMPLES = """\b
-Examples:
-  precision-time list words contention
-  precision-time list words --json
-"""
 
-
+@declared("glossary")
 def glossary(
-    word: Annotated[
-        str | None, typer.Argument(metavar="[WORD]", help="Part of a word; all when left out.")
-    ] = None,
+    word: str | None = None,
     *,
     json_output: JsonOption = False,
 ) -> None:

@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from .options import JsonOption
+from .options import JsonOption, declared
 from .output import message, write_json, write_rows
 
 if TYPE_CHECKING:
     from ..planning.energy.grid import Intensity
 
-EXAMPLES = """\b
-Examples:
-  precision-time list grids --cloud aws
-  precision-time list grids aws:us-east-1
-  precision-time list grids --search sweden --json
-"""
 
-
+@declared("grids")
 def grids(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="One place: a country, a grid, CLOUD:REGION.")
-    ] = None,
+    name: str | None = None,
     *,
-    cloud: Annotated[str | None, typer.Option("--cloud", help="Only the regions of this cloud.")] = None,
-    search: Annotated[
-        str | None, typer.Option("--search", help="Only places whose name or country contains this.")
-    ] = None,
+    cloud: str | None = None,
+    search: str | None = None,
     json_output: JsonOption = False,
 ) -> None:
     """List the carbon intensity of electricity by place, and the PUE.

@@ -3,48 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import typer
+from typing import Any, Literal
 
 from ..errors import OutputError
 from ..io import packaged, write_atomically
-from .options import JsonOption
+from ..schemas.answers import ANSWERS, answer_schema
+from .options import JsonOption, declared
 from .output import message, write_json
-from .schemas import ANSWERS, answer_schema
 
-EXAMPLES = """\b
-Examples:
-  precision-time init cluster.yaml
-  precision-time init job.yaml
-  precision-time init --schema job > job.schema.json
-  precision-time init --schema prediction > prediction.schema.json
-"""
 _KINDS = ("cluster", "job")
 _ENDINGS = (".yaml", ".yml")
 
 
+@declared("init")
 def init(
-    path: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE",
-            help="cluster.yaml or job.yaml, in any folder; --schema: cluster, job, or an answer: prediction, "
-            "run, plan, brief, error.",
-        ),
-    ],
+    path: Path,
     *,
-    kind: Annotated[
-        Literal["cluster", "job"] | None,
-        typer.Option("--kind", help="What is written, if the name does not say."),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file.")] = False,
-    schema: Annotated[
-        bool,
-        typer.Option(
-            "--schema", help="Write the JSON schema of such a file, or of an answer, to stdout instead."
-        ),
-    ] = False,
+    kind: Literal["cluster", "job"] | None = None,
+    force: bool = False,
+    schema: bool = False,
     json_output: JsonOption = False,
 ) -> None:
     """Write a commented file to start from: a cluster of your own, or a job."""
@@ -82,6 +59,6 @@ def schema_of(kind: str) -> dict[str, Any]:
         return CustomFile.model_json_schema()
 
     from ..planning.run.schema import RunOptions
-    from ..request.json_schema import QUEUE_FIELDS, job_file_schema
+    from ..schemas.job_files import QUEUE_FIELDS, job_file_schema
 
     return job_file_schema(run=RunOptions.model_fields, queue=QUEUE_FIELDS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -17,6 +17,7 @@ from .options import (
     ModelArgument,
     RayOption,
     TraceOption,
+    declared,
 )
 from .output import message, progress_bar, write_launch_config, write_result
 from .request_options import one_request, request_options
@@ -24,40 +25,21 @@ from .request_options import one_request, request_options
 if TYPE_CHECKING:
     from ..planning.layouts.result import LayoutSearch
 
-EXAMPLES = """\b
-Examples:
-  precision-time layout llama3-70b -d H100-SXM5-80GB -g 512 --global-batch-size 1024
-  precision-time layout mixtral-8x7b -d H100-SXM5-80GB -g 128 -p fp8-mixed --fix zero_stage=1 --fix tp=4,8
-  precision-time layout llama3-8b -d A100-SXM4-80GB -g 64 --timeline step.html --trace step.json --json
-  precision-time layout llama3-70b -d H100-SXM5-80GB -g 64 --emit megatron > pretrain.sh
-"""
-
 
 @request_options(only=SEARCHED_FIELDS)
+@declared("layout")
 def layout(
     model: ModelArgument,
     *,
-    fix: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fix",
-            metavar="NAME=VALUE[,VALUE]",
-            help="Field of the layout that is given, such as tp=8 or zero_stage=1,3; may be repeated.",
-        ),
-    ] = None,
-    top: Annotated[int, typer.Option("--top", help="Layouts to show.")] = 10,
-    workers: Annotated[
-        int | None, typer.Option("--workers", help="Processes that price. Default: one per core, at most 8.")
-    ] = None,
+    fix: list[str] | None = None,
+    top: int = 10,
+    workers: int | None = None,
     ray: RayOption = None,
-    timeline: Annotated[
-        Path | None,
-        typer.Option("--timeline", dir_okay=False, help="Draw the best step to this .svg or .html file."),
-    ] = None,
+    timeline: Path | None = None,
     trace: TraceOption = None,
     memory_timeline: MemoryTimelineOption = None,
     emit: EmitOption = None,
-    pick: Annotated[int, typer.Option("--pick", help="Layout of the ranking that --emit writes.")] = 1,
+    pick: int = 1,
     json_output: JsonOption = False,
     **fields: Any,
 ) -> None:
@@ -66,8 +48,8 @@ def layout(
     Every layout that fits in memory competes; the fastest are shown with where their time goes. Exits with
     3 where nothing fits.
     """
-    from ..planning.layouts.pictures import check_memory_path, check_picture_path
-    from ..planning.layouts.trace import check_trace_path
+    from ..timeline.pictures import check_memory_path, check_picture_path
+    from ..timeline.trace import check_trace_path
 
     if emit is not None:
         from ..launch.emit import known_launcher
@@ -113,10 +95,10 @@ def _write_pictures(
     if not search.ranked:
         message("No picture: no layout fits.")
         return
-    from ..planning.layouts.memory_timeline import memory_of_step
-    from ..planning.layouts.pictures import write_memory, write_picture
-    from ..planning.layouts.timeline import step_timeline
-    from ..planning.layouts.trace import write_trace
+    from ..timeline.memory import memory_of_step
+    from ..timeline.pictures import write_memory, write_picture
+    from ..timeline.step import step_timeline
+    from ..timeline.trace import write_trace
 
     job = search.jobs[0]
     step = step_timeline(job, search.ranked[0].prediction)

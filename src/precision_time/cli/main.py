@@ -66,7 +66,6 @@ OWN: _Tree = _tree_of(
         module=f"{__package__}.{row['code'].partition(':')[0]}",
         attribute=row["code"].partition(":")[2],
         summary=row["summary"],
-        examples=row.get("examples", "EXAMPLES"),
         section=section,
     )
     for section, rows in packaged_toml(__package__, "data/commands.toml").items()
@@ -361,10 +360,6 @@ _COMPLETION = "_PRECISION_TIME_COMPLETE"
 def load_command(name: str, *, every_option: bool = False) -> Any:
     """The command of a first word.
 
-    Args:
-        name: The word.
-        every_option: Whether every field of the job is an option, rather than those that the help shows.
-
     Raises:
         KeyError: If there is none.
     """
@@ -407,7 +402,7 @@ def _command(place: Command, *, every_option: bool) -> Any:
         place.path.split()[-1],
         cls=OneCommand,
         context_settings=settings,
-        epilog=getattr(module, place.examples),
+        epilog=getattr(found, "examples", None) or getattr(module, place.examples),
     )(found)
     made: Any = typer.main.get_command(alone)
     made.path = place.path

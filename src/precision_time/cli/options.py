@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from ..errors import ConfigError
 from ..fields import Option
+from ..io import packaged_toml
 from ..launch import LAUNCHERS
 
+_Function = TypeVar("_Function", bound=Callable[..., None])
 PREFIX = "--"
 SETTINGS = "settings"
 """Parameter of a command that --set fills."""
@@ -77,10 +80,6 @@ def _folder_exists(option: typer.CallbackParam, given: Any) -> Any:
 def by_ending(paths: Sequence[Path] | None, **kinds: Sequence[str]) -> dict[str, Path | None]:
     """The files of --out by what is written into each, which its ending says.
 
-    Args:
-        paths: The files.
-        kinds: By kind: its endings.
-
     Raises:
         ConfigError: If a file ends otherwise, or two are of one kind.
     """
@@ -98,10 +97,13 @@ def by_ending(paths: Sequence[Path] | None, **kinds: Sequence[str]) -> dict[str,
 
 def complete_dataset(prefix: str) -> list[str]:
     """Names of the datasets with known sizes that start with `prefix`."""
-    from ..request.datasets import known_dataset_names
+    from ..request.datasets import known_datasets
     from ..workload.families.tables import dataset_table
 
-    names = {*(dataset.name for dataset in dataset_table().values()), *known_dataset_names()}
+    names = {
+        *(dataset.name for dataset in dataset_table().values()),
+        *(facts.name for facts in known_datasets().values()),
+    }
     return sorted(name for name in names if name.startswith(prefix))
 
 
@@ -143,47 +145,56 @@ COMPLETIONS: Mapping[str, Callable[[str], list[str]]] = {
 }
 """What completes the values of a field, by `Option.complete`."""
 
-ModelArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL",
-        help="A known name (`precision-time list models`), a timm or Hugging Face name, net.py:function or "
-        "module:function (the file is run), a config.json, an .onnx or .pt2 file, or a job file (.yaml, "
-        ".toml, .json).",
-        autocompletion=complete_model,
-        show_default=False,
-    ),
-]
-RayOption = Annotated[
-    str | None,
-    typer.Option(
-        "--ray",
-        metavar="local|ADDRESS",
-        help="Spread the work over Ray: a local one, or a cluster (host:port, auto). The answers are "
-        "the same.",
-        autocompletion=complete_words("local", "auto"),
-    ),
-]
-PredictorOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--predictor",
-        metavar="DIR",
-        help="Folder of a predictor of your own (`precision-time train`). Default: PRECISION_TIME_PREDICTOR, "
-        "else the one that ships.",
-    ),
-]
-MemoryTimelineOption = Annotated[
-    Path | None,
-    output_file(
-        "--memory-timeline",
-        text="Draw what the fullest device holds over the step: .svg, .html, or .json with every figure.",
-    ),
-]
-TraceOption = Annotated[
-    Path | None,
-    output_file("--trace", text="Write the (best) step as a trace for Perfetto or chrome://tracing: .json."),
-]
+
+def option_of(command: str, name: str) -> Any:
+    """What `data/options.toml` says of a parameter of a command, as typer takes it.
+
+    Raises:
+        KeyError: If it says nothing.
+    """
+    row = dict(packaged_toml(__package__, "data/options.toml")[command]["options"][name])
+    is_argument, flags = row.pop("argument", False), row.pop("flags", [f"{PREFIX}{name.replace('_', '-')}"])
+    if (complete := row.pop("complete", None)) is not None:
+        row["autocompletion"] = (
+            COMPLETIONS[complete] if isinstance(complete, str) else complete_words(*complete)
+        )
+    if row.pop("writes", False):
+        row |= {"dir_okay": False, "callback": _folder_exists}
+    return typer.Argument(**row) if is_argument else typer.Option(*flags, **row)
+
+
+def declared(command: str) -> Callable[[_Function], _Function]:
+    """Give a command the options and the examples that `data/options.toml` has of it."""
+    table = packaged_toml(__package__, "data/options.toml")[command]
+
+    def decorate(function: _Function) -> _Function:
+        signature = inspect.signature(function, eval_str=True)
+        items = [
+            item.replace(annotation=Annotated[item.annotation, option_of(command, item.name)])
+            if item.name in table.get("options", {})
+            else item
+            for item in signature.parameters.values()
+        ]
+        signed: Any = sign(function, signature.replace(parameters=items))
+        lines = "".join(f"  {line}\n" for line in table.get("examples", ()))
+        signed.examples = f"\b\nExamples:\n{lines}" if lines else None
+        return function
+
+    return decorate
+
+
+def sign(command: Callable[..., None], signature: inspect.Signature) -> Callable[..., None]:
+    """Let a function show other parameters than its own."""
+    command.__signature__ = signature  # type: ignore[attr-defined]
+    command.__annotations__ = {item.name: item.annotation for item in signature.parameters.values()}
+    return command
+
+
+ModelArgument = Annotated[str, option_of("shared", "model")]
+RayOption = Annotated[str | None, option_of("shared", "ray")]
+PredictorOption = Annotated[Path | None, option_of("shared", "predictor")]
+MemoryTimelineOption = Annotated[Path | None, option_of("shared", "memory_timeline")]
+TraceOption = Annotated[Path | None, option_of("shared", "trace")]
 EmitOption = Annotated[
     str | None,
     typer.Option(
@@ -193,4 +204,4 @@ EmitOption = Annotated[
         autocompletion=complete_words(*LAUNCHERS),
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Pure JSON on stdout.")]
+JsonOption = Annotated[bool, option_of("shared", "json_output")]

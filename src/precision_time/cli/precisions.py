@@ -6,16 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import NOTHING_FITS, JsonOption, ModelArgument, complete_precision, complete_words
+from .options import NOTHING_FITS, JsonOption, ModelArgument, complete_words, declared
 from .output import progress, write_result
 from .request_options import one_request, request_options
 
-EXAMPLES = """\b
-Examples:
-  precision-time precisions advise resnet50 -d A100 -g 8 -b 256 --epochs 90
-  precision-time precisions advise llama3-8b -d H100 -g 64 --zero-stage 3 -b 1 --tokens 100B --json
-  precision-time precisions advise bert-large -d H100 -g 8 -p tf32,bf16-mixed,fp8-mixed
-"""
 _EVIDENCE = ("nearest", "measured", "published")
 
 BudgetOption = Annotated[
@@ -39,19 +33,11 @@ EvidenceOption = Annotated[
 
 
 @request_options()
+@declared("advise")
 def advise(
     model: ModelArgument,
     *,
-    precision: Annotated[
-        str | None,
-        typer.Option(
-            "--precision",
-            "-p",
-            metavar="P[,P2...]|all",
-            help="Precisions to compare. Default: all that the device can do.",
-            autocompletion=complete_precision,
-        ),
-    ] = None,
+    precision: str | None = None,
     risk_budget: BudgetOption = "0.25%",
     evidence: EvidenceOption = "nearest",
     json_output: JsonOption = False,

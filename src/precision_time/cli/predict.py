@@ -22,7 +22,7 @@ from .options import (
     ModelArgument,
     TraceOption,
     by_ending,
-    output_file,
+    declared,
 )
 from .output import message, progress, progress_bar, write_json, write_launch_config, write_page, write_result
 from .request_options import report_of, request_options, requests_of, requests_of_jobs, say_recipe
@@ -34,22 +34,6 @@ if TYPE_CHECKING:
     from ..request.request import Request
     from ..request.validation import Field
 
-EXAMPLES = """\b
-Examples:
-  precision-time predict resnet50 --device A100-SXM4-80GB --gpus 8 -p fp16-mixed --batch-size 256
-  precision-time predict bert-large -d V100-SXM2-32GB -g 8 -p all --seq-len 512 --batch-size 8
-  precision-time predict llama3-8b -d H100-SXM5-80GB -g 64 --nodes 8 -p bf16-mixed,fp8-mixed --zero-stage 3
-  precision-time predict llama3-70b -d H100-SXM5-80GB -g 64 -p bf16-mixed --tp 8 --pp 4 --num-microbatches 16
-  precision-time predict llama3-8b -d 4xH100+4xA100 -b 4 --seq-len 2048
-  precision-time predict job.yaml --gpus 16 --json
-  precision-time predict qlora.yml -d RTX4090
-  precision-time predict -d 8xH100 -- torchrun --nproc-per-node 8 train.py --per_device_train_batch_size 4
-  precision-time predict resnet50 -d A100,H100 -g 8..64 -b 64..256 --sort throughput --out sweep.svg
-  precision-time predict --jobs jobs.csv --out answers.csv
-  precision-time predict llama3-8b -d H100-SXM5-80GB -g 64 --zero-stage 3 -b 1 --emit torchtitan > train.sh
-  precision-time predict llama2-7b --whole-run -d A100-SXM4-80GB -g 512 --tokens 2T
-  precision-time predict llama3-8b -d H100-SXM5-80GB -g 16 --tokens 10B --set spot=true --set mtbf=1000h
-"""
 _BROKEN_ROWS = 2
 """Exit code where rows of a file could not be answered."""
 
@@ -61,66 +45,21 @@ def _run_fields() -> Mapping[str, Field]:
 
 
 @request_options(several=True, also=_run_fields)
+@declared("predict")
 def predict(
     model: Annotated[str | None, *get_args(ModelArgument)[1:]] = None,
     *,
-    of_recipe: Annotated[
-        str | None,
-        typer.Option(
-            "--model", metavar="MODEL", help="Model of a recipe (DeepSpeed, accelerate) that names none."
-        ),
-    ] = None,
-    jobs: Annotated[
-        Path | None,
-        typer.Option(
-            "--jobs",
-            metavar="FILE",
-            help="Many jobs: .csv with a column per field, .jsonl, .yaml or .json. What is wrong with one is "
-            "said in its row.",
-        ),
-    ] = None,
-    sort: Annotated[
-        str | None,
-        typer.Option(
-            "--sort",
-            metavar="FIGURE",
-            help="Rows of a table by time, throughput, epoch, run, memory, mfu, speed-up, efficiency or a "
-            "field. Default: as asked.",
-        ),
-    ] = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(
-            "--baseline",
-            metavar="NAME=VALUE,...",
-            help="What speed-ups are relative to, such as precision=fp32. Default: the first job.",
-        ),
-    ] = None,
-    out: Annotated[
-        list[Path] | None,
-        output_file(
-            "--out",
-            "-o",
-            text="Write the table (.csv, .jsonl) or a picture (.svg, .png; of a whole run .html too); may be "
-            "repeated.",
-        ),
-    ] = None,
+    of_recipe: str | None = None,
+    jobs: Path | None = None,
+    sort: str | None = None,
+    baseline: str | None = None,
+    out: list[Path] | None = None,
     memory_timeline: MemoryTimelineOption = None,
     trace: TraceOption = None,
-    brief: Annotated[bool, typer.Option("--brief", help="One line for each answer.")] = False,
-    why: Annotated[
-        bool,
-        typer.Option("--why", help="Everything that was assumed, all evidence, and what the words mean."),
-    ] = False,
+    brief: bool = False,
+    why: bool = False,
     emit: EmitOption = None,
-    whole_run: Annotated[
-        bool,
-        typer.Option(
-            "--whole-run",
-            help="From the start of the job to its end: also start-up, evaluation, checkpoints, failures. "
-            "The same as where --set says a field of a run, such as mtbf=1000h.",
-        ),
-    ] = False,
+    whole_run: bool = False,
     json_output: JsonOption = False,
     **fields: Any,
 ) -> None:
@@ -222,7 +161,7 @@ def _say_mixed(
     device = getattr(asked[0], "device", None) if len(asked) == 1 else None
     if "+" not in str(device):
         return
-    from ..planning.layouts.mixed import kinds_in, predict_mixed
+    from ..mixed.step import kinds_in, predict_mixed
     from ..request.request import Request
 
     [request] = asked
@@ -277,11 +216,11 @@ def _check_files(plot: Path | None, memory_timeline: Path | None, trace: Path | 
 
         check_picture(plot)
     if memory_timeline is not None:
-        from ..planning.layouts.pictures import check_memory_path
+        from ..timeline.pictures import check_memory_path
 
         check_memory_path(memory_timeline)
     if trace is not None:
-        from ..planning.layouts.trace import check_trace_path
+        from ..timeline.trace import check_trace_path
 
         check_trace_path(trace)
 
@@ -296,9 +235,9 @@ def _write_picture(found: Predictions, path: Path) -> None:
 
 def _write_step(found: Predictions, memory_timeline: Path | None, trace: Path | None) -> None:
     """The step of the one job: its memory, and its trace."""
-    from ..planning.layouts.api import step_of_answer
-    from ..planning.layouts.pictures import write_memory
-    from ..planning.layouts.trace import write_trace
+    from ..timeline.api import step_of_answer
+    from ..timeline.pictures import write_memory
+    from ..timeline.trace import write_trace
 
     if len(found.predictions) != 1:
         option = "--trace" if memory_timeline is None else "--memory-timeline"

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import date as day
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ..errors import ConfigError, printable, shown
-from .options import JsonOption, complete_device, complete_words, output_file, words_of
+from .options import JsonOption, declared, words_of
 from .output import message, write_json, write_rows
 
 if TYPE_CHECKING:
@@ -19,93 +19,28 @@ if TYPE_CHECKING:
     from ..hardware.prices.offer import Market, Offer
     from ..hardware.prices.reading import PriceList
 
-EXAMPLES = """\b
-Examples:
-  precision-time list prices
-  precision-time list prices H100 --cloud aws,gcp --market spot
-  precision-time list prices A100-SXM4-80GB --gpus 12 --cheapest --currency EUR=0.92
-  precision-time list prices --list-regions
-  precision-time list prices --update skypilot-catalog/catalogs/v8 --date 2026-11-01
-  precision-time list prices import skypilot-catalog/catalogs/v8 --date 2025-11-01 --out prices.csv
-  precision-time list prices H100 --prices prices.csv
-"""
 _MOST_TEXT = 40
 _MOST_CLOUDS = 4
 
 
+@declared("prices")
 def prices(
-    what: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[DEVICE]",
-            help="A device; the cheapest offer of each when left out. Or `import FOLDER`: read a SkyPilot "
-            "catalogue or a CSV, check it, and write it with --out.",
-            autocompletion=complete_device,
-        ),
-    ] = None,
+    what: list[str] | None = None,
     *,
-    cloud: Annotated[
-        str | None, typer.Option("--cloud", "--clouds", help="Only these clouds, such as aws,gcp.")
-    ] = None,
-    region: Annotated[
-        str | None,
-        typer.Option("--region", help="Only these regions: us-east-1, or aws:us-east-1."),
-    ] = None,
-    market: Annotated[
-        str,
-        typer.Option(
-            "--market",
-            help="on-demand, spot or reserved: what ranks.",
-            autocompletion=complete_words("on-demand", "spot", "reserved"),
-        ),
-    ] = "on-demand",
-    cheapest: Annotated[
-        bool, typer.Option("--cheapest", help="Only the cheapest offer of each device and cloud.")
-    ] = False,
-    gpus: Annotated[
-        int | None, typer.Option("--gpus", "-g", min=1, help="Price whole instances for so many devices.")
-    ] = None,
-    own: Annotated[
-        Path | None,
-        typer.Option("--prices", help="Your prices in the place of those that ship: a CSV or a catalogue."),
-    ] = None,
-    update: Annotated[
-        Path | None,
-        typer.Option(
-            "--update",
-            metavar="FOLDER",
-            help="Read a list that you downloaded (SkyPilot's catalogs/v8, gpuhunt's CSVs) into your own "
-            "data folder, for every later answer. Needs --date where the list states none.",
-        ),
-    ] = None,
-    reserved_discount: Annotated[
-        float | None,
-        typer.Option(
-            "--reserved-discount",
-            help="Share that a commitment saves of on demand, such as 0.4: no list states it.",
-        ),
-    ] = None,
-    currency: Annotated[
-        str | None,
-        typer.Option("--currency", help="Show in another currency at your rate: EUR=0.92 per USD."),
-    ] = None,
-    as_of: Annotated[
-        str | None,
-        typer.Option("--as-of", metavar="DATE", help="Say how old prices are on this day. Default: today."),
-    ] = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="Rows to show.")] = 20,
-    regions: Annotated[bool, typer.Option("--list-regions", help="List the regions of each cloud.")] = False,
-    date: Annotated[
-        str | None, typer.Option("--date", help="Of a catalogue, which states none. Default: today.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        output_file(
-            "--out",
-            "-o",
-            text="Write all columns to this .csv, a table to put your own prices in; - for stdout.",
-        ),
-    ] = None,
+    cloud: str | None = None,
+    region: str | None = None,
+    market: str = "on-demand",
+    cheapest: bool = False,
+    gpus: int | None = None,
+    own: Path | None = None,
+    update: Path | None = None,
+    reserved_discount: float | None = None,
+    currency: str | None = None,
+    as_of: str | None = None,
+    top: int = 20,
+    regions: bool = False,
+    date: str | None = None,
+    out: Path | None = None,
     json_output: JsonOption = False,
 ) -> None:
     """Show what an hour of a device costs, where, and since when.

@@ -24,7 +24,7 @@ from ..request.schema import ALIASES, RequestFields, over, sections_of_fields
 from ..request.sweep import combinations_of
 from ..request.validation import Field
 from ..workload.resolve import check_named_in_data
-from .options import COMPLETIONS, PREFIX, SETTINGS, complete_words, flags_of
+from .options import COMPLETIONS, PREFIX, SETTINGS, complete_words, flags_of, sign
 from .output import message, write_page
 
 _SEVERAL_PRECISIONS = "Precision, several separated by commas, or all that the device can do."
@@ -102,7 +102,7 @@ def request_options(
             def called(**given: Any) -> None:
                 command(**given)
 
-            return _sign(called, with_options(fields()))
+            return sign(called, with_options(fields()))
 
         usual = {
             name: info
@@ -112,15 +112,9 @@ def request_options(
         asked.fields = fields  # type: ignore[attr-defined]
         asked.with_every_option = with_every_option  # type: ignore[attr-defined]
         further = [] if kept and kept <= as_options else [_set_option()]
-        return _sign(asked, with_options(usual, *further))
+        return sign(asked, with_options(usual, *further))
 
     return decorate
-
-
-def _sign(command: Callable[..., None], signature: inspect.Signature) -> Callable[..., None]:
-    command.__signature__ = signature  # type: ignore[attr-defined]
-    command.__annotations__ = {item.name: item.annotation for item in signature.parameters.values()}
-    return command
 
 
 def _set_option() -> inspect.Parameter:
@@ -148,10 +142,6 @@ def requests_of(model: str, fields: Mapping[str, Any]) -> list[Request]:
 
     The same of a job file, with the options in the place of its fields.
 
-    Args:
-        model: The argument of the command.
-        fields: Values of the options; None where one was not given.
-
     Raises:
         ConfigError: If a value breaks the rule of its field.
     """
@@ -170,10 +160,6 @@ def requests_of(model: str, fields: Mapping[str, Any]) -> list[Request]:
 def report_of(model: str | None, fields: Mapping[str, Any]) -> tuple[Recipe, dict[str, Any]] | None:
     """The recipe of another project that was asked about, and the options beside it; None for others.
 
-    Args:
-        model: The argument of the command.
-        fields: Values of the options; None where one was not given.
-
     Raises:
         ConfigError: If it cannot be read.
     """
@@ -182,13 +168,7 @@ def report_of(model: str | None, fields: Mapping[str, Any]) -> tuple[Recipe, dic
 
 
 def say_recipe(model: str | None, fields: Mapping[str, Any], *, aside: bool = True) -> None:
-    """Write how a recipe was understood, before the answer to it.
-
-    Args:
-        model: As of `report_of`.
-        fields: As of `report_of`.
-        aside: On stderr.
-    """
+    """Write how a recipe was understood, before the answer to it."""
     if (found := report_of(model, fields)) is None:
         return
     recipe, given = found
@@ -203,10 +183,6 @@ def say_recipe(model: str | None, fields: Mapping[str, Any], *, aside: bool = Tr
 
 def given_fields(model: str, fields: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The model and the fields of one job as they were given, lists and ranges among them.
-
-    Args:
-        model: The argument of the command: a model, or a file of one job, in whose place the options stand.
-        fields: Values of the options; None where one was not given.
 
     Raises:
         ConfigError: If the file holds several jobs, or none with a model.
@@ -230,10 +206,6 @@ def given_fields(model: str, fields: Mapping[str, Any]) -> tuple[Any, dict[str, 
 
 def requests_of_jobs(path: Path, fields: Mapping[str, Any]) -> list[Request | Skipped]:
     """What a file of many jobs asks, in its order; a job that breaks a rule is passed on with the reason.
-
-    Args:
-        path: The file.
-        fields: Values of the options, in the place of those in the file; None where one was not given.
 
     Raises:
         ConfigError: If the file cannot be read.
@@ -294,11 +266,6 @@ def request_and_others(
     model: str, fields: Mapping[str, Any], others: Iterable[str]
 ) -> tuple[Request, dict[str, Any]]:
     """`one_request`, and what a job file says beside the fields of a request.
-
-    Args:
-        model: The argument of the command.
-        fields: Values of the options; None where one was not given.
-        others: Names that a job file may hold beside those fields.
 
     Raises:
         ConfigError: If a job file holds several jobs.

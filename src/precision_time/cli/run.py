@@ -29,15 +29,6 @@ def predict_whole_run(
 ) -> None:
     """Predict how long a whole training takes, and write it.
 
-    Args:
-        model: The argument of the command.
-        fields: Values of the options of the job.
-        stated: Values of the fields of a run.
-        out: Picture to draw.
-        json_output: Whether JSON is written.
-        brief: Whether that is the short form.
-        step_alone: Options of the command that a whole run does not have.
-
     Raises:
         ConfigError: If one of those was given, or a value breaks its rule.
     """

@@ -85,11 +85,6 @@ def settings_of(
 ) -> dict[str, Any]:
     """The fields that --set names.
 
-    Args:
-        pairs: FIELD=VALUE.
-        taken: Says what the command takes, by name.
-        given: What its other options say.
-
     Raises:
         ConfigError: If one is no such pair, names no field of the command, or one that an option says too.
     """

@@ -4,58 +4,25 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from ..errors import ConfigError
 from ..units import format_duration
-from .options import NOTHING_FITS, JsonOption, RayOption
+from .options import NOTHING_FITS, JsonOption, RayOption, declared
 from .output import message, progress_bar, write_json
 
-EXAMPLES = """\b
-Examples:
-  precision-time sweep grid.yaml --out grid.csv
-  precision-time sweep grid.yaml --out grid.parquet --workers 8
-  precision-time sweep jobs.csv --out answers.jsonl --ray auto
-"""
 _SHOWN_REASONS = 5
 
 
+@declared("sweep")
 def sweep(
-    grid: Annotated[
-        Path,
-        typer.Argument(
-            metavar="GRID",
-            help="A .yaml, .toml or .json file with lists or ranges, or a .csv or .jsonl of jobs.",
-            show_default=False,
-        ),
-    ],
+    grid: Path,
     *,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            "-o",
-            dir_okay=False,
-            help="Write the answers to this .csv, .jsonl or .parquet file (parquet: the extra `parquet`).",
-            show_default=False,
-        ),
-    ],
+    out: Path,
     ray: RayOption = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            "--workers",
-            min=1,
-            metavar="N",
-            help="Processes; with --ray local, CPUs. Default: the cores, at most 8.",
-            show_default=False,
-        ),
-    ] = None,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Drop the rows that a sweep which was ended has left.")
-    ] = False,
+    workers: int | None = None,
+    restart: bool = False,
     json_output: JsonOption = False,
 ) -> None:
     """Predict a grid of jobs of any size into a file.

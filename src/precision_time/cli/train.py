@@ -4,56 +4,23 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from ..errors import ConfigError
-from .options import JsonOption, RayOption, complete_device
+from .options import JsonOption, RayOption, declared
 from .output import message, progress, write_json, write_rows
-
-EXAMPLES = """\b
-Examples:
-  precision-time train --out mine --measurements own.csv
-  precision-time predict resnet50 -d A100 -g 8 --predictor mine
-  precision-time train --out trial --quick --seed 7
-"""
 
 _SCORES = ("mape_percent", "median_ape_percent", "p90_ape_percent")
 
 
+@declared("train")
 def train(
     *,
-    out: Annotated[
-        Path,
-        typer.Option("--out", "--output", "-o", file_okay=False, help="Folder for the fitted predictor."),
-    ],
-    measurements: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--measurements",
-            "-m",
-            metavar="FILE",
-            exists=True,
-            dir_okay=False,
-            help="Measured steps of your own that join the corpus: CSV, measurement store or the store of a "
-            "campaign, as for evaluate; may be repeated.",
-        ),
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            "--device",
-            "-d",
-            help="What they ran on, where the files spell it otherwise.",
-            autocompletion=complete_device,
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same predictor.")] = 0,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer trees: a trial run, not for use.")] = False,
-    workers: Annotated[
-        int | None, typer.Option("--workers", help="Processes that fit. Default: one per core, at most 8.")
-    ] = None,
+    out: Path,
+    measurements: list[Path] | None = None,
+    device: str | None = None,
+    seed: int = 0,
+    quick: bool = False,
+    workers: int | None = None,
     ray: RayOption = None,
     json_output: JsonOption = False,
 ) -> None:
@@ -64,8 +31,8 @@ def train(
     minutes.
     """
     from ..corpus.own import read_priced_steps
+    from ..executor import open_executor
     from ..learn.training import train as fit
-    from ..ray_executor import open_executor
 
     if out.resolve().is_relative_to(Path(__file__).resolve().parents[1]):
         raise ConfigError(f"--out {out} lies in the package itself. To fix: name a folder of your own.")

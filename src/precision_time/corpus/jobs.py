@@ -55,11 +55,6 @@ def request_of(
 ) -> Request:
     """The configuration that `measurement` timed, as a request.
 
-    Args:
-        measurement: One row.
-        hardware: File that describes its device, or its tables, where the catalog lacks it.
-        graph: Operators of its model, where the catalog lacks it.
-
     Raises:
         UnsupportedRow: If the row has no step of a known batch, or its degrees do not fill its devices.
     """
@@ -127,9 +122,6 @@ def job_of(
 
 def row_workload(stated: Mapping[str, Any]) -> Workload:
     """The workload of a row before the rest of it is known.
-
-    Args:
-        stated: Fields of `Measurement`, at least model, seq_len, sizes, task, dataset and optimizer.
 
     Raises:
         UnsupportedRow: If the model is not known.

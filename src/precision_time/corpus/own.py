@@ -133,10 +133,6 @@ def read_own_steps(path: str | Path, *, device: str | None = None) -> list[OwnSt
 def check_some_read(rows: Sequence[Any], origin: str) -> None:
     """Refuse a table of which no row can be read.
 
-    Args:
-        rows: With `unread` and `reason`.
-        origin: What the table is called.
-
     Raises:
         CorpusError: Says why the first one cannot.
     """
@@ -145,11 +141,7 @@ def check_some_read(rows: Sequence[Any], origin: str) -> None:
 
 
 def reasons_of(rows: Iterable[Any]) -> Counter[str]:
-    """Why rows are left out, and how many each: of those that are unread the first by their line.
-
-    Args:
-        rows: With `unread` and `reason`.
-    """
+    """Why rows are left out, and how many each: of those that are unread the first by their line."""
     found: Counter[str] = Counter()
     unread = 0
     for row in rows:
@@ -218,13 +210,7 @@ def steps_of_rows(
 
 
 def row_of_fields(fields: Mapping[str, Any], number: int, origin: str) -> Row:
-    """A row out of typed values, as JSON has them; None stands for an empty cell.
-
-    Args:
-        fields: Column to value.
-        number: Of the row.
-        origin: What the rows are called in errors.
-    """
+    """A row out of typed values, as JSON has them; None stands for an empty cell."""
     return Row(
         number=number,
         path=origin,
@@ -294,13 +280,7 @@ def priced_steps(steps: Sequence[OwnStep], origin: str) -> tuple[list[PricedStep
 
 
 def own_measurements(steps: Sequence[PricedStep], origin: str, *, first_id: int = 1) -> list[Measurement]:
-    """The steps as rows to learn from; their ids are negative, which those of the corpus are not.
-
-    Args:
-        steps: What was measured.
-        origin: Name of the file.
-        first_id: Of the first row, without its sign.
-    """
+    """The steps as rows to learn from; their ids are negative, which those of the corpus are not."""
     return [
         Measurement(
             source=origin,

@@ -38,12 +38,7 @@ def all_matches(table: str, row: Row) -> tuple[Mapping[str, Any], ...]:
 
 @data
 def load_rules(table: str, *, curated: bool = False) -> tuple[Rule, ...]:
-    """The rules of the array of tables `table`, in order.
-
-    Args:
-        table: Of corpus/data/rules.toml or curation.toml.
-        curated: For rows of our own corpus: those of curation.toml come first.
-    """
+    """The rules of the array of tables `table`, in order."""
     general, ours = _document("rules"), _document("curation")
     if table not in general and table not in ours:
         raise CorpusError(f"corpus/data/rules.toml has no table {table!r}. To fix: reinstall the package.")

@@ -178,11 +178,6 @@ def read_raw_rows(path: str | Path, *, required: bool = False) -> Iterator[Row]:
 def rows_of_lines(lines: Iterable[str], name: str, *, required: bool = False) -> Iterator[Row]:
     """The rows of a CSV, from its lines.
 
-    Args:
-        lines: With their ends, the header first.
-        name: What the table is called in errors.
-        required: Refuse a table without the columns that a row of the corpus needs.
-
     Raises:
         CorpusError: As `read_rows`.
     """
@@ -226,11 +221,6 @@ def _check_header(name: str, header: list[str]) -> None:
 
 def check_required(name: str, header: list[str], known: list[str]) -> None:
     """Refuse a table that lacks what every row of the corpus has.
-
-    Args:
-        name: Of the file.
-        header: As it is written.
-        known: The same under the names of the corpus.
 
     Raises:
         CorpusError: Names the first column that is missing.

@@ -64,10 +64,6 @@ def configuration_groups(rows: Sequence[Measurement]) -> Ints:
 def joined_groups(groups: Ints, others: Ints) -> Ints:
     """Groups in which neither a group nor one of the others is divided, as small as can be, shape (n,).
 
-    Args:
-        groups: Group number of each row.
-        others: The same by something else.
-
     >>> joined_groups(np.array([0, 0, 1, 2]), np.array([5, 6, 6, 7]))
     array([0, 0, 0, 2])
     """

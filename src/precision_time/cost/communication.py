@@ -31,10 +31,6 @@ MODEL_AXES = ("tensor", "context", "expert")
 def communication(context: StepContext, parts: Sequence[ParameterPart]) -> dict[str, Overlap]:
     """Seconds of everything a step sends, by axis.
 
-    Args:
-        context: Layout, links, sizes and computation.
-        parts: Parameters by the group that averages their gradients: dense, experts.
-
     Returns:
         For each of AXES the link seconds per optimizer step, those that are exposed, and those by which
         the hidden ones slow the computation. An axis of one rank sends nothing.

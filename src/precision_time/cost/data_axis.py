@@ -48,10 +48,6 @@ class ParameterPart:
 def data_axis(context: StepContext, parts: Sequence[ParameterPart]) -> Overlap:
     """Gradients and parameters over the ranks that average them, by engine and stage, per optimizer step.
 
-    Args:
-        context: Layout, links, sizes and computation.
-        parts: The dense parameters first; then the experts where they have ranks of their own.
-
     Accuracy: docs/reference/accuracy.md; DataParallel: three machines of the corpus.
     """
     layout, cluster = context.layout, context.cluster
@@ -117,11 +113,6 @@ def _hidden_by_chunks(found: Overlap, pass_s: Number, layout: Layout) -> Overlap
 
     The last passes of two chunks of a stage are as many passes over a chunk apart as there are stages
     (Narayanan et al., SC 2021, figure 4).
-
-    Args:
-        found: Against one pass over the whole stage.
-        pass_s: Forward or backward pass of one micro batch on the stage.
-        layout: Stages and chunks per stage.
     """
     chunks = layout.vpp
     if chunks == 1:

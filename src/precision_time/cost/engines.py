@@ -45,12 +45,7 @@ def engines() -> Mapping[str, Mapping[str, Any]]:
 
 
 def engine_of(generation: Generation, job: Job | Jobs) -> Engine:
-    """The engine of a method.
-
-    Args:
-        generation: Of the method; what it leaves open is chosen.
-        job: The update of the policy; its devices generate as well where no others do.
-    """
+    """The engine of a method."""
     device, graph = job.cluster.device, job.workload.graph
     name = generation.engine or usual_engine(device)
     settings, apart = engines()[name], generation.devices > 0

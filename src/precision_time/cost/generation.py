@@ -58,10 +58,6 @@ class WritingTimes:
 def writing_times(job: Job, generation: Generation) -> WritingTimes:
     """Seconds of generation of a step.
 
-    Args:
-        job: The update of the policy: its layout says how many answers a step has.
-        generation: Of its method.
-
     Assumes: every engine gets its equal share of the answers; prompts are read once for all their answers.
     Accuracy: packages/papers/studies/rl.py.
     """

@@ -113,10 +113,6 @@ def canonical_optimizer(name: str) -> str:
 def states_per_param(name: str, outside_share: float = 0.0) -> float:
     """State elements that an optimizer keeps per parameter element.
 
-    Args:
-        name: Optimizer or alias.
-        outside_share: Share of the parameters in embeddings and head, where that decides who updates them.
-
     Raises:
         UnknownNameError: If the optimizer is not known.
     """

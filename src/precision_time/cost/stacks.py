@@ -290,11 +290,6 @@ def _of_plugin(
 def usual_variant(profile: StackProfile, policy: str, zero_stage: int) -> str | None:
     """How a stack holds the weights of a mixed precision: a variant of the policy, None where as named.
 
-    Args:
-        profile: The stack.
-        policy: Canonical name of the policy.
-        zero_stage: Sharding of the data-parallel state: it decides where the stack leaves it open.
-
     >>> usual_variant(get_stack_profile("megatron"), "bf16-mixed", 0)
     'megatron'
     """

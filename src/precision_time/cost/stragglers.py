@@ -24,10 +24,6 @@ def straggler_share(num_devices: int, num_nodes: int) -> float:
     their hosts and adapters: published series do not separate devices from nodes, so that N counts devices,
     but never fewer than nodes.
 
-    Args:
-        num_devices: Devices that wait for each other in every step.
-        num_nodes: Nodes they are on.
-
     Returns:
         Share of the step, 0.05 for 5 %; it never falls with either count.
 

@@ -40,9 +40,6 @@ class TransformerTraffic:
 def traffic_of(graph: OpGraph) -> TransformerTraffic:
     """Sizes of what a graph sends when it is cut, computed once per graph.
 
-    Args:
-        graph: Forward pass for one sample.
-
     Returns:
         Sizes per sample.
 

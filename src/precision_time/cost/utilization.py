@@ -103,12 +103,7 @@ def _windowed_share(graph: OpGraph) -> float:
 
 
 def believed_flops_per_s(device: Device, peak: float) -> float:
-    """What products reach at most on a device: on one that nobody measured, what its kind was seen to.
-
-    Args:
-        device: Any.
-        peak: Of the type that products run in.
-    """
+    """What products reach at most on a device: on one that nobody measured, what its kind was seen to."""
     table = constants("unmeasured")
     if (device.base or device.name) not in table["devices"]:
         return peak

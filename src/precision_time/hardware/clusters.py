@@ -363,16 +363,7 @@ def _as_usual(network: Network, node: NodeType, *, explicit: bool) -> Network:
 def _wiring(
     node: NodeType, device: Device, per_node: float, num_nodes: int, inside: str, said: _Said
 ) -> Fabric:
-    """How the nodes are wired: what the caller states, over what node type and network usually are.
-
-    Args:
-        node: Node type, with its usual wiring.
-        device: Decides what the link inside a node means.
-        per_node: Devices on each node.
-        num_nodes: Nodes (or pods of a torus) as the network counts them.
-        inside: Link inside a node, in exact words.
-        said: What the caller stated; takes the assumptions.
-    """
+    """How the nodes are wired: what the caller states, over what node type and network usually are."""
     network = said.inter_node or node.inter_node
     words, stated = split_network(network)
     own = said.own_network(network)

@@ -214,10 +214,6 @@ def read(path: Path) -> CustomFile:
 def checked(content: Any, origin: str) -> CustomFile:
     """The tables of a file as models.
 
-    Args:
-        content: The tables.
-        origin: What they are called in an error.
-
     Raises:
         CatalogError: A field breaks a rule; every such field is named with its rule and value.
     """

@@ -179,7 +179,7 @@ def _missing(name: str) -> str | None:
     if "+" in name.strip().rstrip("+"):
         return (
             "To fix: known names around each +; devices of several kinds are for `precision-time predict -d "
-            "4xH100+4xA100`, one job at a time, or `planning.layouts.mixed.predict_mixed`."
+            "4xH100+4xA100`, one job at a time, or `mixed.step.predict_mixed`."
         )
     words = folded(name)
     texts = load_toml("aliases.toml")["unpublished"]

@@ -106,11 +106,6 @@ def stated_shape(spelling: str, devices: float) -> tuple[int, ...]:
 def torus_fabric(node_type: str, devices: float, stated: tuple[int, ...] = ()) -> Fabric | None:
     """The slice of a torus that so many devices get; None where the node type is not a torus.
 
-    Args:
-        node_type: Name of the catalog.
-        devices: Devices of the slice.
-        stated: Its dimensions, where they are known.
-
     Returns:
         Fabric with the dimensions, shortest first, and whether each closes to a ring. Without stated
         dimensions the shape nearest to a cube that the hardware allows.

@@ -45,11 +45,6 @@ def nearest_degrees(
 ) -> dict[str, int]:
     """The degrees nearest to those given whose product divides `number`; a degree of 1 stays 1.
 
-    Args:
-        number: Devices.
-        degrees: Wanted, by axis.
-        accept: What the degree of an axis must pass besides; 1 always does.
-
     >>> nearest_degrees(6, {"tp": 4, "pp": 1})
     {'tp': 3, 'pp': 1}
     """

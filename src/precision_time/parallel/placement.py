@@ -72,10 +72,6 @@ class AxisPlacement:
 def place(layout: Layout, cluster: Cluster) -> tuple[AxisPlacement, ...]:
     """Where the groups of each axis sit, given the rank order: devices of a node are neighbors.
 
-    Args:
-        layout: Degrees and `rank_order`.
-        cluster: Nodes, links, and how the nodes are wired.
-
     Returns:
         tp, cp, dp, pp in rank order, then ep and shard where the layout has them.
     """

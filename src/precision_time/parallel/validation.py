@@ -23,12 +23,6 @@ def check_model_layout(
 ) -> None:
     """Refuse a layout that is invalid for a model; counts of the model that are None are not looked at.
 
-    Args:
-        layout: Degrees, schedule, sharding.
-        shape: What can be cut.
-        num_devices: World size.
-        global_batch_size: Samples per optimizer step, where it was stated.
-
     Raises:
         LayoutError: With the equation filled in and the nearest degrees that fulfill it.
     """
@@ -70,13 +64,7 @@ def layout_warnings(layout: Layout, shape: ModelShape) -> tuple[str, ...]:
 
 
 def degrees_in_words(num_devices: int, degrees: Mapping[str, int], shape: ModelShape) -> str:
-    """The degrees nearest to those given that the devices and the model can have: "tp=4, pp=2".
-
-    Args:
-        num_devices: World size.
-        degrees: Wanted tp, pp and cp, or some of them.
-        shape: Heads, layers and tokens must divide where they are known.
-    """
+    """The degrees nearest to those given that the devices and the model can have: "tp=4, pp=2"."""
 
     def divides(count: int | None, parts: int = 1) -> Callable[[int], bool]:
         return lambda degree: count is None or count % (parts * degree) == 0

@@ -177,11 +177,6 @@ class NodeColumns:
         """Share of the input elements that are fp32, given which operators write 16 bits and which fp32.
 
         All others write fp32 where one of their inputs is.
-
-        Args:
-            low: Write 16 bits.
-            wide: Write fp32, unless they are `low`.
-            wide_inputs: Whether inputs of the graph are fp32.
         """
         shares: list[float] = []
         wide_out: list[bool] = []

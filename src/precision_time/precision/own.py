@@ -252,12 +252,7 @@ _SHOWN = 24
 
 
 def fields_of(policy: PrecisionPolicy, *, name: str = "") -> dict[str, Any]:
-    """Everything that a policy says, as a policy file says it.
-
-    Args:
-        policy: Any policy.
-        name: Of the file's policy; that of the policy where empty.
-    """
+    """Everything that a policy says, as a policy file says it."""
     said: dict[str, Any] = {"name": (name or policy.name).replace(":", "-").replace("+", "-")}
     said["summary"] = policy.summary
     said |= {field: getattr(policy, field).value for field in _TYPES}

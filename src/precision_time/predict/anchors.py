@@ -77,10 +77,6 @@ def anchored(
 def points_of(anchors: Sequence[Anchor], predictor: TrainedPredictor) -> Calibration:
     """Measured steps as points.
 
-    Args:
-        anchors: At least one.
-        predictor: What they are compared with.
-
     Raises:
         ConfigError: If one is faster than its device, or contradicts another one.
     """

@@ -37,11 +37,6 @@ def method_seconds(job: Job, update_s: float, analytical_s: float) -> dict[str, 
 
     Forward passes and updates of other models are priced as the policy is, with the same correction;
     generation is priced by the cost model alone.
-
-    Args:
-        job: The update of the policy, as if all of a generated batch were one.
-        update_s: Its predicted seconds.
-        analytical_s: Its analytical seconds.
     """
     method = job.workload.method
     if method is None:

@@ -82,14 +82,7 @@ def blocks_of(
     why: bool = False,
     definitions: Mapping[str, str] | None = None,
 ) -> Iterator[Block]:
-    """One page about `predictions`, which differ in precision or anything else.
-
-    Args:
-        predictions: At least one; their order is kept.
-        matters: Assumptions of the `leading` one, those that matter most first.
-        why: Everything that the answer assumes and rests on, rather than what matters most of it.
-        definitions: Words to their definitions, of which those on the page are explained.
-    """
+    """One page about `predictions`, which differ in precision or anything else."""
     yield from warnings(_shared_lines(predictions, Severity.WARNING, only=_BEFORE))
     yield from (Text(line, Tone.LEAD) for line in answer_lines(predictions))
     yield from (Text(headline(predictions), Tone.SOFT), GAP)
@@ -231,12 +224,7 @@ def lengths_of(predictions: Sequence[Prediction]) -> dict[str, list[str]]:
 
 
 def shown_terms(predictions: Sequence[Prediction], *, every: bool = False) -> dict[str, list[float]]:
-    """Terms in words to the seconds of each prediction, the largest first; small ones as `other`, last.
-
-    Args:
-        predictions: One or more.
-        every: Sum up none.
-    """
+    """Terms in words to the seconds of each prediction, the largest first; small ones as `other`, last."""
     names = dict.fromkeys(name for prediction in predictions for name in prediction.terms)
     rows = {name: [prediction.terms.get(name, 0.0) for prediction in predictions] for name in names}
     steps = [prediction.step_time_s for prediction in predictions]
@@ -340,12 +328,7 @@ def _evidence(predictions: Sequence[Prediction], why: bool) -> Iterator[Block]:
 
 
 def _nearest(predictions: Sequence[Prediction], *, every: bool) -> list[NearestMeasurement]:
-    """The most similar measured runs, each once however near it is to which prediction.
-
-    Args:
-        predictions: At least one.
-        every: Those that differ in nothing but the batch, too.
-    """
+    """The most similar measured runs, each once however near it is to which prediction."""
     each = _SHOWN_ALONE if len(predictions) == 1 else _SHOWN_EACH
     runs: dict[NearestMeasurement, float] = {}
     for prediction in predictions:
@@ -430,14 +413,7 @@ def _shared_lines(
     only: Sequence[str] = (),
     without: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Texts of diagnostics over all predictions, each once, marked where it does not hold for all.
-
-    Args:
-        predictions: At least one.
-        severity: Of the diagnostics.
-        only: Codes to take; all when empty.
-        without: Codes to leave out.
-    """
+    """Texts of diagnostics over all predictions, each once, marked where it does not hold for all."""
     said_by: dict[Diagnostic, list[str]] = {}
     for prediction, label in zip(predictions, labels_of(predictions), strict=True):
         for item in prediction.diagnostics:

@@ -129,11 +129,6 @@ class Offer:
 def suggest_fit(request: Request, job: Job, predictor: TrainedPredictor) -> str:
     """What to ask for in the place of a request that does not fit.
 
-    Args:
-        request: What was asked.
-        job: What it resolved to.
-        predictor: Prices the offers.
-
     Every offer is a request that was resolved like any other, fits, and is priced. What is not named stays as
     it was, the samples per step too, which a default would change with the memory that becomes free. First
     comes how the same is trained on the same devices, then more or larger devices, and last what changes the
@@ -371,13 +366,7 @@ def _best_layout(request: Request, job: Job) -> Iterator[Change]:
 
 
 def _combined(request: Request, job: Job, *, training: bool) -> Iterator[Change]:
-    """Changes added one after the other until the job fits, then without those that were not needed.
-
-    Args:
-        request: What was asked.
-        job: What it resolved to.
-        training: Also what changes the training, after everything else.
-    """
+    """Changes added one after the other until the job fits, then without those that were not needed."""
     layout = job.layout
     steps: list[Change] = [{"recompute": "full"}]
     samples = layout.micro_batch_size / job.workload.rows_per_sample

@@ -7,6 +7,7 @@ in one table and make a mixture of distributions: every scenario is as uncertain
 The answer is the median of the mixture, which has the least expected log error, and its interval holds the
 share asked for. A request that leaves nothing open has one scenario: itself.
 
+The mixture is corrected by what questions of measured runs were off by (`question_model.py`).
 In a mixture of several, each is wider than alone, by what was fitted to questions of measured runs whose
 publisher had no vote (`packages/papers/studies/questions.py`, `data/scenarios.toml`): practice is more
 than what was counted.
@@ -40,6 +41,7 @@ from ..request.question import Question, question_of
 from ..request.request import Request
 from ..request.resolve import cluster_of, stack_of
 from ..request.votes import STACK, Votes
+from .question_model import question_model, said_of
 
 POINTS = ("links", "software", "sharding", "recompute", "compiler", "memory_format", "attention", "input")
 """Open points besides the stack that scenarios fill in: of how a job runs, not of what it trains."""
@@ -112,6 +114,8 @@ class Scenarios:
     """By group of the rows, what each scenario fills in."""
     step_time_s: Floats
     """Shape (n, m); that of the row's own job where there is none."""
+    correction: Floats
+    """Factor on the median: what questions like this were off by, shape (n,)."""
 
     def told(self, row: int, group: int) -> tuple[float, float, str]:
         """The shortest and longest step of a row's scenarios [s], and the field that sets most of them apart.
@@ -282,7 +286,10 @@ def widened(
     step_s, low_s, high_s = columns
     weights /= _sum(weights)[:, None]
     is_open = np.array([leaves_layout_open(members) for members in groups])[jobs.group]
-    mixed = mixture(step_s, low_s, high_s, weights, coverage, layout_open=is_open)
+    of_practice = mixture(step_s, low_s, high_s, weights, coverage, layout_open=is_open)
+    several = (weights > 0.0).sum(axis=1) > 1
+    said = said_of(requests)[jobs.group]
+    mixed = question_model().corrected(times.jobs, times.distance, said, several, of_practice)
     least_s = times.jobs.least_s  # however it is run
     step_time_s = np.maximum(mixed[0], least_s)
     answered = replace(
@@ -293,7 +300,8 @@ def widened(
         exposed_s=times.exposed_s * (step_time_s / times.step_time_s),
     )
     fields = [[each.fields for each in members] for members in groups]
-    return answered, Scenarios(weights=weights, fields=fields, step_time_s=step_s)
+    correction = step_time_s / of_practice[0]
+    return answered, Scenarios(weights=weights, fields=fields, step_time_s=step_s, correction=correction)
 
 
 def _times_of(tables: Sequence[Jobs], predictor: TrainedPredictor, coverage: Floats) -> Floats:

@@ -29,10 +29,10 @@ from ..arrays import Indices
 from ..cost.job import Jobs
 from ..cost.terms import METHOD_TERMS, TERMS
 from ..errors import ConfigError, OutputError, PrecisionTimeError, required_module
+from ..executor import open_executor
 from ..fields import plain_type
 from ..io import check_replaceable, package_hash, put_in_place, table_cell
 from ..learn.artifact import PREDICTOR_VARIABLE, TrainedPredictor, chosen_predictor
-from ..ray_executor import open_executor
 from ..records import dataclass
 from ..request.batches import jobs_at_batches
 from ..request.grid import Asked, Block, Grid
@@ -66,11 +66,7 @@ Table = dict[str, NDArray[Any]]
 
 
 def column_types(fields: Sequence[str]) -> dict[str, type]:
-    """The columns of a table and what they hold: int, float, bool or str.
-
-    Args:
-        fields: Fields that any of the requests state.
-    """
+    """The columns of a table and what they hold: int, float, bool or str."""
     known = RequestFields.model_fields
     names = dict.fromkeys(ALIASES.get(name, name) for name in fields)
     asked = {name: _kind(known[name].annotation) for name in names if name in known and name not in SAID}
@@ -90,13 +86,7 @@ def _kind(annotation: Any) -> type:
 def answer_table(
     asked: Sequence[Asked], kinds: Mapping[str, type], *, predictor: TrainedPredictor | None = None
 ) -> Table:
-    """The answers, a row for each request in the order asked.
-
-    Args:
-        asked: What is asked, in ascending order of the rows.
-        kinds: `column_types` of all tables of the sweep.
-        predictor: Of requests that name none; None for that of the environment, else the one that ships.
-    """
+    """The answers, a row for each request in the order asked."""
     filled = _Filled.empty(sum(map(len, asked)), kinds)
     parts: list[_Part] = []
     start = 0

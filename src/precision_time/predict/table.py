@@ -237,12 +237,7 @@ def _record(row: Row) -> dict[str, Any]:
 
 
 def blocks_of(rows: Sequence[Row], *, varied: Sequence[str]) -> Iterator[Block]:
-    """The rows as a table, the fastest in a sentence before it, and what is said of the answers after it.
-
-    Args:
-        rows: In the order in which they are shown.
-        varied: The fields in which the requests differ.
-    """
+    """The rows as a table, the fastest in a sentence before it, and what is said of the answers after it."""
     yield from (Text(line, Tone.LEAD) for line in _best(rows))
     table = table_of(rows, varied=varied)
     if table.rows:

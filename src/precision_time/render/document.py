@@ -85,11 +85,7 @@ class Document:
         )
 
     def html(self, plots: Mapping[str, Sequence[tuple[str, str]]] | None = None) -> str:
-        """One page that needs nothing else.
-
-        Args:
-            plots: By the key of a section: caption and `<svg>`.
-        """
+        """One page that needs nothing else."""
         body = "\n".join(section.html((plots or {}).get(section.key, ())) for section in self.sections)
         introduction = f"<p>{escape(self.introduction)}</p>"
         return page(self.title, f"{introduction}\n{body}", head="precision-time: ")

@@ -33,15 +33,7 @@ _BAR_WIDTH = "20em"
 
 
 def page(title: str, body: str, *, style: str = STYLE, head: str = "", script: str = "") -> str:
-    """A page that needs nothing else.
-
-    Args:
-        title: Of the window, and the heading; as text.
-        body: What stands below the heading; as HTML.
-        style: Style sheet.
-        head: Put before the title of the window; as text.
-        script: Elements behind the body; as HTML.
-    """
+    """A page that needs nothing else."""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

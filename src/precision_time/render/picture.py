@@ -92,11 +92,6 @@ def svg_of(draw: Callable[[Any], None], *, height: float, width: float) -> str:
 def save(draw: Callable[[Any], None], path: Path, **figure: Any) -> None:
     """Draw to a file; the end of its name says whether SVG or PNG.
 
-    Args:
-        draw: As of `drawn`.
-        path: The file.
-        **figure: As of `drawn`.
-
     Raises:
         OutputError: If it cannot be written.
         MissingExtraError: If matplotlib is not installed.
@@ -121,10 +116,6 @@ _BAR_INCHES, _FRAME_INCHES, _WIDTH_INCHES = 0.5, 1.6, 8.0
 
 def plot_bars(block: Bars, *, axes: Any = None) -> Any:
     """The sums as bars of their parts, the black line is what each may be.
-
-    Args:
-        block: The bars.
-        axes: Where to draw; None for a new figure.
 
     Returns:
         The matplotlib axes.
@@ -160,15 +151,7 @@ def plot_bars(block: Bars, *, axes: Any = None) -> Any:
 def draw_curves(
     figure: Any, curves: Sequence[BandedLine], *, x_title: str, titles: Sequence[str], note: str
 ) -> None:
-    """Curves in panels side by side: logarithmic where values spread, ticks where there are points.
-
-    Args:
-        figure: Where to draw.
-        curves: At least one.
-        x_title: Of the axis that all share.
-        titles: Of the panels.
-        note: Above the names of the curves.
-    """
+    """Curves in panels side by side: logarithmic where values spread, ticks where there are points."""
     from matplotlib.ticker import LogLocator
 
     panels = figure.subplots(1, len(titles))

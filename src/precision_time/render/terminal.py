@@ -23,12 +23,7 @@ _BAR = "█"
 
 
 def plain_text(renderable: RenderableType, *, width: int = TEXT_WIDTH) -> str:
-    """Anything that rich can draw as text without colors and trailing spaces.
-
-    Args:
-        renderable: Table, group, text.
-        width: Columns of the page [characters].
-    """
+    """Anything that rich can draw as text without colors and trailing spaces."""
     from rich.console import Console
 
     page = io.StringIO()

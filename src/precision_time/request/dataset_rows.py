@@ -42,10 +42,6 @@ def rows_of_dataset(request: RequestFields, workload: Workload) -> DatasetRows |
     """The rows of a fine-tune on a data set whose lengths are known; None where they are said or not known.
 
     A stated `seq_len` says how long the rows are, and nothing is filled in.
-
-    Args:
-        request: What is said.
-        workload: The model at its own length, or at that of these rows already.
     """
     graph = workload.graph
     if request.dataset is None or request.seq_len is not None or "seq_len" in request.sizes:
@@ -69,13 +65,7 @@ def rows_of_dataset(request: RequestFields, workload: Workload) -> DatasetRows |
 
 
 def with_dataset_rows(request: _Asked, job: Job, found: Diagnostics) -> _Asked:
-    """The request with the lengths of its data set; says what a sample is where that was left open.
-
-    Args:
-        request: What is said.
-        job: What it resolves to, without a batch.
-        found: Collects what is assumed.
-    """
+    """The request with the lengths of its data set; says what a sample is where that was left open."""
     workload = job.workload
     if _says_answers(request, workload, found):
         return request

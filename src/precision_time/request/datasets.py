@@ -1,4 +1,4 @@
-"""Dataset types, the facts of datasets, and how far apart two of them are."""
+"""Dataset types, and the facts of datasets."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ..cache import data
-from ..errors import ConfigError, UnknownNameError
+from ..errors import ConfigError
 from ..io import packaged_toml
 from ..records import dataclass
 from ..workload.families.tables import dataset_table, normalize
@@ -46,11 +43,6 @@ class DatasetFacts:
                     f"give {field} of 1 or more."
                 )
 
-    @property
-    def position(self) -> NDArray[np.float64]:
-        """Logarithms of samples, classes and elements, shape (3,)."""
-        return np.log(np.array([self.samples, self.classes, self.elements], dtype=np.float64))
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DatasetType:
@@ -63,11 +55,6 @@ class DatasetType:
     largest_side: int | None
     datasets: tuple[re.Pattern[str], ...]
     tasks: tuple[re.Pattern[str], ...]
-
-
-def type_of_workload(workload: Workload) -> str:
-    """The dataset type of a workload, `OTHER` if it is of none: by its dataset, else by its task."""
-    return type_of(workload.dataset, workload.task, workload.graph.image_size)
 
 
 def type_of(dataset: str, task: str, image_size: int | None = None) -> str:
@@ -90,8 +77,8 @@ def known_dataset(name: str) -> DatasetFacts | None:
     """The facts of a dataset that ships with its facts, None of any other."""
     table = dataset_table().get(normalize(name))
     for spelling in (normalize(name), *(() if table is None else (normalize(table.name),))):
-        if spelling in _facts():
-            return _facts()[spelling]
+        if spelling in known_datasets():
+            return known_datasets()[spelling]
     return None
 
 
@@ -112,12 +99,7 @@ def modality_of_dataset(name: str) -> str:
 
 
 def unreadable(name: str, workload: Workload) -> str:
-    """Why a model cannot be trained on a data set, and on which it can; empty where nothing says so.
-
-    Args:
-        name: Of the data set; one that is not known is taken as it is.
-        workload: Of the model; one that reads images and text is asked nothing.
-    """
+    """Why a model cannot be trained on a data set, and on which it can; empty where nothing says so."""
     modality, reads = modality_of_dataset(name), _file()["reads"].get(workload.family)
     several = workload.graph.image_size is not None and workload.graph.seq_len is not None
     if not modality or reads is None or modality in reads or several:
@@ -129,59 +111,13 @@ def unreadable(name: str, workload: Workload) -> str:
     )
 
 
-def known_dataset_names() -> tuple[str, ...]:
-    """Names of the datasets whose facts ship."""
-    return tuple(facts.name for facts in _facts().values())
-
-
-def dataset_facts(name: str, **stated: Any) -> DatasetFacts:
-    """The facts of a dataset: those stated, over those known.
-
-    Args:
-        name: Any usual spelling.
-        **stated: samples, classes, elements, side, modality; None if unspecified.
-
-    Raises:
-        UnknownNameError: If it is not known and its facts are not all stated.
-        ConfigError: If a count is not above 0.
-    """
-    given = {key: value for key, value in stated.items() if value is not None}
-    known = known_dataset(name)
-    if known is not None:
-        given = {field: getattr(known, field) for field in DatasetFacts.__slots__} | given
-    missing = {"samples", "classes", "elements"} - given.keys()
-    if missing:
-        raise UnknownNameError(
-            kind="dataset",
-            name=name,
-            known=_facts(),
-            hint=f"To fix: state its {', '.join(sorted(missing))} (elements: channels x height x width of an "
-            "image, or the length of a sequence), or use a known dataset.",
-        )
-    return DatasetFacts(**{**given, "name": name})
-
-
-def dataset_distance(first: DatasetFacts, second: DatasetFacts) -> float:
-    """Euclidean distance of two datasets in standard deviations of the known ones; 0 for equal facts.
-
-    Over the logarithms of samples, classes and elements of a sample (papers.md 3.2, with logarithms
-    because the three span decades).
-    """
-    return float(np.linalg.norm((first.position - second.position) / _deviations()))
-
-
-@data
-def _deviations() -> NDArray[np.float64]:
-    deviations: NDArray[np.float64] = np.std([facts.position for facts in _facts().values()], axis=0)
-    return deviations
-
-
 def _file() -> Mapping[str, Any]:
     return packaged_toml(__package__, "data/dataset_types.toml")
 
 
 @data
-def _facts() -> Mapping[str, DatasetFacts]:
+def known_datasets() -> Mapping[str, DatasetFacts]:
+    """The facts that ship, by normalized name."""
     modalities = {row["example"]: row["modality"] for row in _file()["type"].values()}
     found = {}
     for name, row in _file()["dataset"].items():
@@ -207,7 +143,7 @@ def dataset_types() -> Mapping[str, DatasetType]:
             name=name,
             title=row["title"],
             modality=row["modality"],
-            example=_facts()[normalize(row["example"])],
+            example=known_datasets()[normalize(row["example"])],
             largest_side=row.get("largest_side"),
             datasets=tuple(re.compile(pattern) for pattern in row["datasets"]),
             tasks=tuple(re.compile(pattern) for pattern in row["tasks"]),

@@ -64,9 +64,6 @@ class FileJob:
     def requests(self, **options: Any) -> list[Request]:
         """What the job asks: one request, or one for each combination where a field has several values.
 
-        Args:
-            options: Fields in the place of those in the file.
-
         Raises:
             ConfigError: If a field breaks its rule.
         """

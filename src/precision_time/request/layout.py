@@ -38,12 +38,6 @@ _OF_SEARCH = {
 def layout_of(request: RequestFields, workload: Workload, gpus: int, found: Diagnostics) -> Layout:
     """The layout, with a micro batch of 1 until the batch is known.
 
-    Args:
-        request: Validated fields.
-        workload: Its layers, heads, experts and tokens must divide.
-        gpus: Devices in all; what the other degrees leave is data parallel.
-        found: Collects what had to be assumed.
-
     Raises:
         LayoutError: Degrees that do not fit the devices, the model or each other.
         ConfigError: A word that is none of the choices.
@@ -86,12 +80,7 @@ def sharded_as_usual(layout: Layout, request: RequestFields, job: Job, found: Di
 
 
 def habits_with_experts(job: Job, *, recomputing: bool = True) -> dict[str, tuple[Any, ...]]:
-    """Values that fields of a layout have where experts are cut up as people do it; none of other models.
-
-    Args:
-        job: Any.
-        recomputing: Whether operators that are run again are among them.
-    """
+    """Values that fields of a layout have where experts are cut up as people do it; none of other models."""
     table = stacks_table()["experts"]
     if not model_shape(job.workload.graph).num_experts:
         return {}
@@ -138,12 +127,7 @@ def layout_words(layout: Layout, workload: Workload, *, without: Collection[str]
 
 
 def needed_fields(layout: Layout, workload: Workload) -> dict[str, Any]:
-    """The fields of a layout and its batch that do not follow from the others.
-
-    Args:
-        layout: Any.
-        workload: Its family decides what tensor parallelism brings.
-    """
+    """The fields of a layout and its batch that do not follow from the others."""
     usual = {
         "schedule": _schedule(None, layout.vpp),
         "recompute": Recompute.NONE,
@@ -190,11 +174,6 @@ def _recomputation(request: RequestFields, modules: tuple[str, ...], workload: W
     """Mode, and the share of the layers that it covers (0: all).
 
     Layers alone say full recomputation, modules alone selective.
-
-    Args:
-        request: Validated fields.
-        modules: Operators that run again.
-        workload: What has the layers and operators.
 
     Raises:
         ConfigError: If an operator is unknown, the model lacks it or the layers, or the mode has neither.

@@ -28,12 +28,6 @@ def with_lengths(
 
     Padded rows are priced at their mean length; memory is that of rows of the whole `seq_len`.
 
-    Args:
-        job: Every row as long as its graph.
-        request: What is said of the lengths.
-        of_length: The workload at another length [tokens].
-        found: Collects what is assumed.
-
     Raises:
         ConfigError: If the model has no length, or what is said contradicts itself.
     """

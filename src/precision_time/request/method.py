@@ -50,11 +50,6 @@ Load = Callable[..., Workload]
 def with_method(workload: Workload, request: RequestFields, load: Load) -> Workload:
     """The workload with the parts that the method adds.
 
-    Args:
-        workload: Of the policy, the student or the reward model that is trained.
-        request: What is said of the method.
-        load: The workload of the same request with other values.
-
     Raises:
         ConfigError: If an option belongs to another method, or the model cannot do what the method needs.
     """

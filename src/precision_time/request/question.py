@@ -74,13 +74,7 @@ class Question:
 
 
 def question_of(request: RequestFields, workload: Workload, cluster: Cluster) -> Question:
-    """The question that a request asks.
-
-    Args:
-        request: What is said.
-        workload: What is trained.
-        cluster: Where.
-    """
+    """The question that a request asks."""
     given = request.model_fields_set | ({"zero_stage"} if request.says_sharding else set())
     like = cluster.reference
     if like is not None and (cluster.node_type, cluster.inter_node) == (like.node_type, like.inter_node):

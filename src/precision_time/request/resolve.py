@@ -306,12 +306,7 @@ def _cluster(
 
 @memo(1024)
 def _kept_cluster(given: ClusterResources | str | None, *named: Any) -> Cluster:
-    """One object per cluster, so that what is worked out for it is kept.
-
-    Args:
-        given: A whole inventory, or the hardware that came with the request, as JSON; None for the catalog.
-        named: The other arguments of `_cluster`.
-    """
+    """One object per cluster, so that what is worked out for it is kept."""
     if isinstance(given, ClusterResources):
         return given.cluster()
     return _cluster(None if given is None else json.loads(given), *named)
@@ -379,13 +374,6 @@ def stack_of(
 
     Versions are of the year that the request says, else of today, or the last ones of the stack, but never
     older than what first supports the device.
-
-    Args:
-        request: What is said.
-        family: Of the model.
-        device: What computes.
-        found: Collects what had to be assumed.
-        usual: What people use (`usual_stack_of`), where the rest of the question is known.
     """
     profile = stack_profile(request.stack or usual, request.framework, family, device)
     if request.stack is None and request.framework is None:

@@ -95,11 +95,6 @@ class Field:
     def read(self, given: Any, *, spelled: str = "", as_text: bool = False) -> Any:
         """A value as the field holds it.
 
-        Args:
-            given: The value.
-            spelled: The field's name as the user wrote it.
-            as_text: Whether every value is text, as on the command line: shown without quotes.
-
         Raises:
             ConfigError: If it breaks the field's rule.
         """
@@ -349,13 +344,7 @@ class Fields:
         spelled: Callable[[str], str],
         as_text: bool,
     ) -> None:
-        """Check and keep values, in the order of the fields.
-
-        Args:
-            stated: Field to value.
-            spelled: A field's name as the user wrote it.
-            as_text: Whether every value is text, as on the command line.
-        """
+        """Check and keep values, in the order of the fields."""
         for name, field in self.model_fields.items():
             value = stated.get(name)
             if value is None:

@@ -21,7 +21,7 @@ from ..parallel import schedules
 from ..parallel.layout import Layout, PipelineSchedule
 from ..parallel.schedules.contract import StageTimes, Work
 from ..parallel.schedules.registry import schedule_of, searched_schedules
-from ..parallel.schedules.simulate import orders_of, simulate
+from ..timeline.simulate import orders_of, simulate
 
 _YEAR = re.compile(r"\b(19|20)\d\d\b")
 _METHODS = ("order", "bubble_s", "in_flight")

@@ -178,13 +178,7 @@ def _load(
 
 
 def decoder_sizes(model: str, sizes: Mapping[str, Any], seq_len: int | None) -> Any:
-    """The sizes of a decoder-only model that a table holds, as a `DecoderConfig`; None for all others.
-
-    Args:
-        model: Any name that `load_workload` takes.
-        sizes: What the caller states about it.
-        seq_len: Tokens per sample, if stated.
-    """
+    """The sizes of a decoder-only model that a table holds, as a `DecoderConfig`; None for all others."""
     stated = _stated(dict(sizes), seq_len, None)
     entry = _find_entry(model, stated) or _adapted(model, stated)[0]
     if entry is None or entry.builder != "decoder":

@@ -57,12 +57,7 @@ def by_spelling(names: Iterable[tuple[str, str]]) -> Mapping[str, str]:
 
 
 def respelled(name: str, find: Callable[[str], str | None]) -> str | None:
-    """The known model that a normalized, unknown name spells in another way; None where there is none.
-
-    Args:
-        name: What was given, normalized.
-        find: The known model of a spelling, or None.
-    """
+    """The known model that a normalized, unknown name spells in another way; None where there is none."""
     meant = find(name)
     for pattern, plain in _rewrites():
         if meant is not None:
@@ -83,10 +78,6 @@ def nearest_models(name: str, known: Mapping[str, str]) -> tuple[str, tuple[str,
 
     The kind is the first word that known names begin with (`llama5-8b` is a llama), or nearly so. Of a name
     of no known kind only what is spelled nearly the same is offered.
-
-    Args:
-        name: What was given, normalized.
-        known: Every normalized name, and what it stands for: one name is offered for each.
     """
     name = name[:_LONGEST_NAME]
     by_kind: dict[str, list[str]] = {}

@@ -18,11 +18,11 @@ from precision_time.errors import ConfigError
 from precision_time.hardware.catalog import get_cluster
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.parallel.layout import Layout, PipelineSchedule, Recompute
-from precision_time.planning.layouts.memory_timeline import MemoryTimeline, memory_of_step
-from precision_time.planning.layouts.pictures import memory_page, memory_svg, write_memory
-from precision_time.planning.layouts.timeline import step_timeline
 from precision_time.precision.catalog import get_policy
 from precision_time.predict.answer import answer
+from precision_time.timeline.memory import MemoryTimeline, memory_of_step
+from precision_time.timeline.pictures import memory_page, memory_svg, write_memory
+from precision_time.timeline.step import step_timeline
 from precision_time.workload.resolve import load_workload
 
 MODELS = {"llama3.2-1b": 2048, "deepseek-v2-lite": 2048, "resnet50": None, "bert-large-uncased": 512}

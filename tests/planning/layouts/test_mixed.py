@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from precision_time.errors import ConfigError
-from precision_time.planning.layouts.mixed import Mixed, kinds_in, predict_mixed
+from precision_time.mixed.step import Mixed, kinds_in, predict_mixed
 from precision_time.predict.api import predict
 from precision_time.request.request import Request
 

@@ -6,8 +6,8 @@ import subprocess
 import pytest
 
 from precision_time.planning.layouts.api import find_layouts
-from precision_time.planning.layouts.pictures import write_picture
-from precision_time.planning.layouts.timeline import step_timeline
+from precision_time.timeline.pictures import write_picture
+from precision_time.timeline.step import step_timeline
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 

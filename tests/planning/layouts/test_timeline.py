@@ -14,9 +14,9 @@ from precision_time.cost.search import under
 from precision_time.errors import ConfigError
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.parallel.layout import Layout, PipelineSchedule
-from precision_time.planning.layouts.pictures import step_page, step_svg, write_picture
-from precision_time.planning.layouts.timeline import Bar, StepTimeline, Stream, step_timeline
 from precision_time.predict.answer import answer
+from precision_time.timeline.pictures import step_page, step_svg, write_picture
+from precision_time.timeline.step import Bar, StepTimeline, Stream, step_timeline
 
 from .conftest import Question
 

@@ -19,10 +19,10 @@ from precision_time.cost.job import Jobs
 from precision_time.cost.search import under
 from precision_time.errors import ConfigError
 from precision_time.learn.artifact import shipped_predictor
-from precision_time.planning.layouts.memory_timeline import MemoryTimeline, memory_of_step
-from precision_time.planning.layouts.timeline import StepTimeline, step_timeline
-from precision_time.planning.layouts.trace import trace_document, write_trace
 from precision_time.predict.answer import answer
+from precision_time.timeline.memory import MemoryTimeline, memory_of_step
+from precision_time.timeline.step import StepTimeline, step_timeline
+from precision_time.timeline.trace import trace_document, write_trace
 
 from .conftest import Question
 from .test_timeline import LAYOUTS

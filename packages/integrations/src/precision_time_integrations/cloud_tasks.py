@@ -9,11 +9,11 @@ from typing import Any
 
 from precision_time.errors import ConfigError, PrecisionTimeError, UnknownNameError, shown
 from precision_time.hardware.nodes import get_node_type
-from precision_time.hardware.prices.accelerators import listed_device
 from precision_time.hardware.prices.offer import Market, Offer
 from precision_time.hardware.prices.offers import offers
 from precision_time.io import read_input
 from precision_time.planning.energy.grid import intensity
+from precision_time.price_lists.catalogues import listed_device
 
 from .commands.read import ReadCommand, read_command
 from .estimate import JobEstimate, estimate_job

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from precision_time.ray_executor import import_ray
+from precision_time.ray.executor import import_ray
 
 from .online.eta import Eta
 from .online.monitor import RunMonitor

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from precision_time.errors import ConfigError
-from precision_time.request.recipes import Recipe, kind_of
+from precision_time.request.recipes import kind_of
 from precision_time_integrations.recipes.built import read_built
 from precision_time_integrations.recipes.files import read_recipe
+from precision_time_integrations.recipes.recipe import Recipe
 
 _REGISTRY = """
 import os

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from precision_time.errors import ConfigError
-from precision_time.request.recipes import Recipe, kind_of
+from precision_time.request.recipes import kind_of
 from precision_time.request.request import Request
 from precision_time.workload.resolve import adapter_in_name, is_known_model
 from precision_time_integrations.recipes.documents import read_document
 from precision_time_integrations.recipes.files import read_recipe
+from precision_time_integrations.recipes.recipe import Recipe
 
 _HERE = Path(__file__).parent
 _PUBLIC = _HERE / "public"

@@ -10,8 +10,9 @@ import yaml
 
 from precision_time.errors import ConfigError
 from precision_time.request.files import read_jobs
-from precision_time.request.recipes import Recipe, kind_of
+from precision_time.request.recipes import kind_of
 from precision_time_integrations.recipes.files import read_recipe, read_text
+from precision_time_integrations.recipes.recipe import Recipe
 
 _CASES: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "cases.yaml").read_text())
 

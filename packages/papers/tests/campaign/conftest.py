@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from precision_time.ray_executor import ray_session
+from precision_time.ray.executor import ray_session
 from surface import SOURCES
 
 HERE = Path(__file__).parent

@@ -13,15 +13,14 @@ from precision_time.errors import ConfigError, UnknownNameError
 from precision_time.request.datasets import (
     OTHER,
     DatasetFacts,
-    dataset_distance,
-    dataset_facts,
     dataset_types,
     known_dataset,
-    known_dataset_names,
+    known_datasets,
     type_of,
 )
 from precision_time_papers.predictddl.contract import Outcome
 from precision_time_papers.predictddl.controller import FARTHEST, find_task
+from precision_time_papers.predictddl.datasets import dataset_distance, dataset_facts
 from precision_time_papers.predictddl.embeddings import probe_distance, probe_embeddings
 from precision_time_papers.predictddl.registry import Registry, TrainedType
 
@@ -57,10 +56,9 @@ def test_every_type_has_an_example_of_its_modality() -> None:
 
 
 def test_facts_of_every_known_data_set_are_complete() -> None:
-    for name in known_dataset_names():
-        facts = known_dataset(name)
-        assert facts is not None
-        assert np.isfinite(facts.position).all()
+    for facts in known_datasets().values():
+        assert known_dataset(facts.name) == facts
+        assert np.isfinite([facts.samples, facts.classes, facts.elements]).all()
 
 
 def test_stated_facts_go_before_known_ones() -> None:

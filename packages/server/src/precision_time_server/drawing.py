@@ -11,10 +11,10 @@ import numpy as np
 
 from precision_time.cost.job import Job
 from precision_time.parallel.schedules.contract import Work
-from precision_time.planning.layouts.memory_timeline import MemoryTimeline, memory_of_step
 from precision_time.planning.layouts.result import layout_name
-from precision_time.planning.layouts.timeline import Bar, Stream, step_timeline, summed_bars
 from precision_time.predict.prediction import Prediction
+from precision_time.timeline.memory import MemoryTimeline, memory_of_step
+from precision_time.timeline.step import Bar, Stream, step_timeline, summed_bars
 
 MOST_PASSES = 2000
 """Passes of micro batches, over all stages, that are drawn one by one; nobody sees more of them apart."""

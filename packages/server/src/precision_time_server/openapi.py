@@ -14,10 +14,10 @@ from pydantic import TypeAdapter
 
 from precision_time.cache import data
 from precision_time.planning.run.schema import RunOptions
-from precision_time.request.json_schema import job_file_schema
 from precision_time.request.schema import ALIASES
 from precision_time.request.sweep import RUN
 from precision_time.request.validation import REQUIRED, Fields
+from precision_time.schemas.job_files import job_file_schema
 
 from .jobs import REFUSED
 

@@ -68,10 +68,6 @@ def with_reserved(found: Iterable[Offer], discount: float) -> tuple[Offer, ...]:
 
     No list that ships states one: what a commitment saves is what you were offered.
 
-    Args:
-        found: Offers.
-        discount: Share of the on-demand price that is saved, such as 0.4.
-
     Raises:
         CatalogError: If it is not at least 0 and below 1.
     """
@@ -93,12 +89,6 @@ def ranked(
     """Offers with a price in the market, cheapest first.
 
     Lists that newer ones make void come below them, prices without the host last.
-
-    Args:
-        found: Offers.
-        market: How they are paid.
-        devices: By all whole instances for so many devices; None: by one device.
-        best_of: Fields of an offer; of those that agree in them the first alone.
     """
     priced = [offer for offer in found if offer.price(market) is not None]
     current = frozenset(newest_lists(priced))

@@ -1,4 +1,4 @@
-"""Price tables read and checked: the one that ships, a user's CSV, and catalogues of SkyPilot and gpuhunt.
+"""Price tables read and checked: the one that ships, and a user's CSV.
 
 A row or a cell that cannot be a price is left out, counted and said; nothing is put in its place.
 """
@@ -10,7 +10,7 @@ import io
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from datetime import date as day
 from pathlib import Path
@@ -18,16 +18,15 @@ from pathlib import Path
 from ...cache import data
 from ...errors import CatalogError, UnknownNameError, shown
 from ...io import data_folder, once_per_file, packaged, read_input, table_cell
+from ...plugins import plugins
 from ...records import dataclass
 from ..device_table import canonical_device
-from .accelerators import listed_device, words
+from .accelerators import words
 from .offer import Offer
 
 COLUMNS = tuple(field.name for field in fields(Offer))
 _REQUIRED = ("cloud", "instance_type", "region", "device", "devices_per_instance")
 _PRICES = ("usd_per_hour", "spot_usd_per_hour", "reserved_usd_per_hour")
-_SKYPILOT = frozenset({"InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region"})
-_GPUHUNT = frozenset({"instance_name", "location", "price", "gpu_count", "gpu_name", "spot"})
 _DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?")
 _NO = frozenset({"0", "false", "no"})
 _MOST_TEXT = 200
@@ -73,7 +72,7 @@ def read_table(*, reference: bool = False, device: str | None = None) -> PriceLi
     wanted = {
         name for name, source in known.items() if (source.get("reference") if reference else name not in void)
     }
-    found = _Reader()
+    found = Reader()
     for row in csv.DictReader(lines):
         if row["source"] in wanted:
             source = known[row["source"]]
@@ -97,18 +96,12 @@ def read_prices(
     """
     if date is not None and not _is_date(date):
         raise CatalogError(f"{shown(date)} is no date. To fix: write it like 2025-03-07.")
-    found = _Reader(own=frozenset(own))
-    if path.is_dir():
-        for file in _catalogues(path, found):
-            named = file.parent.name if file.stem == "vms" else file.stem
-            _read_catalogue(file, _table(file, found), cloud or named, date, found)
+    found = Reader(own=frozenset(own))
+    rows = [] if path.is_dir() else table_of(path, found)
+    if rows and "InstanceType" not in rows[0] and "instance_name" not in rows[0]:
+        _read_own(path, rows, found)
     else:
-        rows = _table(path, found)
-        if set(rows[0]) >= _SKYPILOT or set(rows[0]) >= _GPUHUNT:
-            named = path.parent.name if path.stem == "vms" else path.stem
-            _read_catalogue(path, rows, cloud or named, date, found)
-        else:
-            _read_own(path, rows, found)
+        plugins("price_lists")["catalogues"].load()(path, rows, cloud, date, found)
     result = found.result()
     if not result.offers:
         raise CatalogError(
@@ -150,7 +143,7 @@ def _cell(value: object) -> str:
     return "" if value is None else repr(value) if isinstance(value, float) else table_cell(str(value))
 
 
-class _Reader:
+class Reader:
     """Collects offers, and counts what is left out."""
 
     def __init__(self, own: frozenset[str] = frozenset()) -> None:
@@ -272,7 +265,7 @@ def _is_date(text: str) -> bool:
     return True
 
 
-def _table(path: Path, found: _Reader) -> list[dict[str, str]]:
+def table_of(path: Path, found: Reader) -> list[dict[str, str]]:
     """The rows of a CSV, the header as keys; those with shifted columns are left out."""
     try:
         text = read_input(path, encoding="utf-8-sig")
@@ -290,7 +283,7 @@ def _table(path: Path, found: _Reader) -> list[dict[str, str]]:
     return rows
 
 
-def _read_own(path: Path, rows: list[dict[str, str]], found: _Reader) -> None:
+def _read_own(path: Path, rows: list[dict[str, str]], found: Reader) -> None:
     missing = [name for name in (*_REQUIRED, "date") if name not in rows[0]]
     if missing or not set(_PRICES) & set(rows[0]):
         raise CatalogError(
@@ -299,152 +292,3 @@ def _read_own(path: Path, rows: list[dict[str, str]], found: _Reader) -> None:
         )
     for row in rows:
         found.take({"source": path.name, **{name: cell for name, cell in row.items() if cell}})
-
-
-def _catalogues(folder: Path, found: _Reader) -> Iterator[Path]:
-    """The newest vms.csv of each cloud below a folder (v8/aws, not v7/aws), or gpuhunt's tables."""
-    newest: dict[str, Path] = {}
-    for path in sorted(folder.rglob("vms.csv"), key=_natural):
-        if path.parent.name in newest:
-            found.notes.append(f"Not read: {newest[path.parent.name].relative_to(folder)}, an older edition.")
-        newest[path.parent.name] = path
-    found_tables = list(newest.values()) or sorted(folder.glob("*.csv"))
-    if not found_tables:
-        raise CatalogError(
-            f"No vms.csv lies in {folder}, and no table of gpuhunt. To fix: name a folder of a SkyPilot "
-            "catalogue (catalogs/v8) or of gpuhunt's CSVs."
-        )
-    yield from found_tables
-
-
-def _natural(path: Path) -> list[tuple[int, str]]:
-    return [(int(part) if part.isdecimal() else 0, part) for part in re.split(r"(\d+)", str(path))]
-
-
-def _read_catalogue(
-    path: Path, rows: list[dict[str, str]], cloud: str, date: str | None, found: _Reader
-) -> None:
-    """A catalogue of SkyPilot or gpuhunt: one row per zone; the region's lowest spot price is taken."""
-    maker = "SkyPilot"
-    if set(rows[0]) >= _GPUHUNT:
-        maker, rows = "gpuhunt", [_as_skypilot(row) for row in rows]
-    elif not set(rows[0]) >= _SKYPILOT:
-        raise CatalogError(
-            f"{path} lacks the columns {', '.join(sorted(_SKYPILOT - set(rows[0])))}. To fix: name a "
-            "catalogue of SkyPilot or gpuhunt."
-        )
-    cloud = cloud.lower()
-    if date is None:
-        date = day.today().isoformat()
-        found.undated.append(cloud)
-        found.notes.append(
-            f"{cloud}: the catalogue states no date; today's, {date}, was put. --date states another."
-        )
-    alone = words()["alone"]
-    zones: dict[tuple[str, str, str, int, bool], list[tuple[str, str]]] = {}
-    for name, accelerator, count, row, host in _offered(rows):
-        listed = listed_device(cloud, name or accelerator, accelerator, count, found.own)
-        if listed.reason:
-            found.rows += 1
-            found.left_out[listed.reason] += 1
-            continue
-        has_host = host or bool(name) or re.fullmatch(alone["with_host"], accelerator) is not None
-        instance = name or (accelerator if has_host else alone["name"])
-        key = (instance, row["Region"], listed.device, listed.devices, has_host)
-        zones.setdefault(key, []).append((row.get("Price") or "", row.get("SpotPrice") or ""))
-    for (instance, region, device, number, has_host), prices in zones.items():
-        found.take(
-            {
-                "cloud": cloud,
-                "instance_type": instance,
-                "region": region,
-                "device": device,
-                "devices_per_instance": str(number),
-                "usd_per_hour": _lowest(price for price, _ in prices),
-                "spot_usd_per_hour": _lowest(spot for _, spot in prices),
-                "date": date,
-                "source": f"{maker} catalogue {path.parent.name}/{path.name}",
-                "host_included": str(int(has_host)),
-            }
-        )
-
-
-def _is_device(name: str) -> bool:
-    try:
-        return bool(canonical_device(name))
-    except UnknownNameError:
-        return False
-
-
-def _as_skypilot(row: Mapping[str, str]) -> dict[str, str]:
-    """A row of gpuhunt in the columns of SkyPilot, its memory in the name where the catalog has it so."""
-    name = row["gpu_name"].strip()
-    sized = f"{name}-{_number(row.get('gpu_memory') or ''):g}GB"
-    if row.get("gpu_vendor") == "google":
-        name = f"tpu-{name.removeprefix('tpu-')}"
-    elif _is_device(sized):
-        name = sized
-    spot = row["spot"].strip().lower() in ("true", "1")
-    return {
-        "InstanceType": row["instance_name"],
-        "AcceleratorName": name,
-        "AcceleratorCount": row["gpu_count"] if name else "",
-        "Region": row["location"],
-        "Price": "" if spot else row["price"],
-        "SpotPrice": row["price"] if spot else "",
-    }
-
-
-_CatalogueRow = tuple[str, str, float, Mapping[str, str], bool]
-"""Instance (empty: the accelerator alone), accelerator, count, the row, whether hosts were joined."""
-
-
-def _offered(rows: Sequence[Mapping[str, str]]) -> Iterator[_CatalogueRow]:
-    """Rows with an accelerator; hosts and their accelerators that the list prices apart as one."""
-    apart: dict[tuple[str, float, str], Mapping[str, str]] = {}
-    hosts: list[Mapping[str, str]] = []
-    for row in rows:
-        name, accelerator = row.get("InstanceType") or "", (row.get("AcceleratorName") or "").strip()
-        if not accelerator:
-            hosts.append(row)
-        elif name:
-            yield name, accelerator, _number(row["AcceleratorCount"]), row, False
-        else:
-            apart[accelerator, _number(row["AcceleratorCount"]), _zone(row)] = row
-    kinds = [(re.compile(kind["pattern"]), kind["accelerator"]) for kind in words()["joined"]]
-    joined = set()
-    for row in hosts if apart else ():
-        for pattern, accelerator in kinds:
-            match = pattern.fullmatch(row.get("InstanceType") or "")
-            key = (accelerator, float(match["count"]), _zone(row)) if match else None
-            if key in apart:
-                other = apart[key]
-                both = {name: _sum(row.get(name), other.get(name)) for name in ("Price", "SpotPrice")}
-                yield row["InstanceType"], accelerator, key[1], {**row, **both}, True
-                joined.add(key)
-    for key, row in apart.items():
-        if key not in joined:
-            yield "", key[0], key[1], row, False
-
-
-def _zone(row: Mapping[str, str]) -> str:
-    return row.get("AvailabilityZone") or row["Region"]
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
-
-
-def _sum(first: str | None, second: str | None) -> str:
-    """The sum of two prices; empty where one is missing."""
-    return f"{_number(first) + _number(second):.6g}" if first and second else ""
-
-
-def _lowest(prices: Iterable[str]) -> str:
-    """The lowest of the zones' prices that are some; a cell that is no number where there is no other."""
-    cells = [price for price in prices if price.strip()]
-    numbers = [cell for cell in cells if _number(cell) > 0.0]
-    return min(numbers, key=_number) if numbers else next(iter(cells), "")

@@ -123,12 +123,7 @@ class Miss:
 
 
 def nearest_miss(found: Judged, beyond: Judged | None = None) -> Miss | None:
-    """The nearest miss; None where something keeps the limits, or nothing has an answer.
-
-    Args:
-        found: What was asked.
-        beyond: The same with more devices than are allowed.
-    """
+    """The nearest miss; None where something keeps the limits, or nothing has an answer."""
     compete = np.isfinite(found.outcomes.time_s)
     if found.feasible.any() or not compete.any():
         return None

@@ -107,13 +107,7 @@ class Outcomes:
 
 
 def rows_of(table: Table, spot: Ints, request: Request) -> Rows:
-    """The rows that compete: those with an answer that fit.
-
-    Args:
-        table: All rows.
-        spot: Number of the spot of each, ascending.
-        request: What all have in common.
-    """
+    """The rows that compete: those with an answer that fit."""
     seconds = np.asarray(table["total_time_s"], dtype=float)
     kept = np.flatnonzero(np.isfinite(seconds) & (table["fits"] == True))  # noqa: E712 - objects, None among them
     taken = {name: values[kept] for name, values in table.items()}
@@ -165,14 +159,7 @@ class Conditions:
 
 
 def outcomes_of(rows: Rows, space: Space, asked: Conditions, only: Outcomes | None = None) -> Outcomes:
-    """What becomes of every row with every offer of its hosts in every market.
-
-    Args:
-        rows: Of the sweep.
-        space: What they are rows of.
-        asked: Of every run.
-        only: The candidates of it alone; None for all.
-    """
+    """What becomes of every row with every offer of its hosts in every market."""
     row, offer, market = _expanded(rows, space) if only is None else (only.row, only.offer, only.market)
     used, place = np.unique(row, return_inverse=True)
     runs = [_runs(rows, space, used, each, asked) for each in space.markets]

@@ -134,12 +134,7 @@ class Plan(Tabular):
         return f"{self.model}: {what} {found}; {self.counts.candidates:,} candidates"
 
     def blocks(self, *, width: int = TEXT_WIDTH, why: bool = False) -> Iterator[Block]:
-        """The page that `precision-time plan` prints.
-
-        Args:
-            width: Columns of the page.
-            why: Also the plot, break-even points, what moves the answer, and all that was assumed.
-        """
+        """The page that `precision-time plan` prints."""
         shown = _shown_front(self)
         lines = _plot_lines(shown, width) if why else []
         yield from head(self)
@@ -169,14 +164,7 @@ def head(plan: Plan) -> Iterator[Text]:
 
 
 def body(plan: Plan, shown: Sequence[Candidate], *, why: bool, plot: Iterable[Block] = ()) -> Iterator[Block]:
-    """What stands below the choices.
-
-    Args:
-        plan: What was found.
-        shown: Of the front.
-        why: As of `Plan.blocks`.
-        plot: Of money over time.
-    """
+    """What stands below the choices."""
     if shown:
         what = "Pareto front" if plan.choices else "Pareto front of what breaks a limit"
         left = len(plan.front) - len(shown)

@@ -116,14 +116,7 @@ def _shape(spot: Spot) -> tuple[Any, ...]:
 def fields_of_row(
     fields: Mapping[str, Any], table: Table, row: int, *, stated: bool = True
 ) -> dict[str, Any]:
-    """The request of a row: fields of which several values compete as the row has them.
-
-    Args:
-        fields: Of its spot.
-        table: All rows.
-        row: Of the table.
-        stated: Whether it says the layout and the batch per device of the row too, if it has a layout.
-    """
+    """The request of a row: fields of which several values compete as the row has them."""
     found = {}
     for name, value in fields.items():
         said = table[name][row] if name in table else None

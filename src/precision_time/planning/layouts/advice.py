@@ -73,14 +73,7 @@ def _in_words(term: str) -> str:
 
 
 def shortfall(job: Job, batch: int, nearest: Nearest, fixed: Fixed) -> Shortfall:
-    """By how much the nearest layout misses, and what would fit.
-
-    Args:
-        job: What nothing fits for.
-        batch: Rows of a step.
-        nearest: The layout that needs the least.
-        fixed: Fields that the caller wants as they are.
-    """
+    """By how much the nearest layout misses, and what would fit."""
     memory = memory_of(group_under(job, nearest.layout))
     advice = [_more_devices(job, batch, fixed)]
     if fixed:

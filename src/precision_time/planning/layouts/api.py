@@ -11,14 +11,13 @@ from ...cost.job import Job
 from ...cost.search import under
 from ...diagnostics import Diagnostic, Diagnostics, Severity
 from ...errors import ConfigError, LayoutError
+from ...executor import open_executor
 from ...learn.artifact import chosen_predictor
 from ...parallel.layout import Layout
 from ...parallel.space import Fixed
 from ...predict.answer import diagnostics_of
 from ...predict.api import predict
-from ...predict.prediction import Prediction
 from ...predict.remedies import at_layout, suggest_fit
-from ...ray_executor import open_executor
 from ...request.layout import habits_with_experts, parse_fixed
 from ...request.lengths import check_full_rows
 from ...request.method import degrees_of_method
@@ -30,10 +29,8 @@ from ...request.schema import LAYOUT_OPTIONS, RequestFields
 from ...request.signature import as_request, takes_request_fields
 from ...workload.workload import Workload
 from .advice import usual_beside
-from .memory_timeline import MemoryTimeline, memory_of_step
 from .result import LayoutSearch, RankedLayout
 from .search import Progress, search_layouts
-from .timeline import StepTimeline, step_timeline
 
 _OF_ONE_LAYOUT = frozenset(
     {
@@ -150,38 +147,6 @@ def _other_axes(request: Request) -> Fixed:
     """Degree 1 along the axes that a named stack lacks; nothing of a stack of which none are known."""
     has = axes_of(request.stack) if request.stack is not None else ()
     return {axis: (1,) for axis in ("tp", "pp", "cp") if axis not in has} if has else {}
-
-
-@takes_request_fields()
-def memory_timeline(model: Any, **options: Any) -> MemoryTimeline:
-    """What the fullest device holds over one step: bytes by term, over time.
-
-    Args:
-        model: As `predict_time` takes it, or a `Request`.
-        options: Fields of `Request`, all optional.
-
-    Returns:
-        The memory over the step; its peak is the memory per device that `predict_time` gives, term by term.
-
-    Raises:
-        UnknownNameError: Model, device, precision or stack that no catalog holds.
-        ConfigError: Counts, batches, lengths or a precision that do not fit together.
-        CaptureError: A model that cannot be turned into an operator graph.
-    """
-    request = as_request(model, options)
-    return step_of_answer(predict(request), request)[1]
-
-
-def step_of_answer(answer: Prediction, request: Request | None = None) -> tuple[StepTimeline, MemoryTimeline]:
-    """The step of an answer in order, and the memory over it.
-
-    Args:
-        answer: What is predicted.
-        request: Of what; None for the request that the answer names.
-    """
-    job = (request or Request.of(answer.request or {})).resolve()
-    step = step_timeline(job, answer)
-    return step, memory_of_step(job, step)
 
 
 def _plain_job(request: Request) -> tuple[Job, int]:

@@ -43,14 +43,7 @@ def price_layouts(job: OneCopy[Job], layouts: Sequence[Layout]) -> JobTable:
 def priced_by(
     job: OneCopy[Job], layouts: Sequence[Layout], over: Executor, progress: Callable[[int], None]
 ) -> JobTable:
-    """Analytical times of layouts, chunk by chunk: those that run the same kernels one after the other.
-
-    Args:
-        job: What the layouts are for.
-        layouts: At least one.
-        over: What runs the chunks.
-        progress: Called with the number of layouts done after every chunk.
-    """
+    """Analytical times of layouts, chunk by chunk: those that run the same kernels one after the other."""
     found: list[JobTable] = []
     done = 0
     order = sorted(range(len(layouts)), key=[kernels_key(layout) for layout in layouts].__getitem__)
@@ -66,10 +59,6 @@ def families_of(layouts: Iterable[Layout], policy_of: Callable[[Layout], Hashabl
 
     They may recompute a different number of layers: the first of a family the fewest, so that what it takes
     bounds the others.
-
-    Args:
-        layouts: Any.
-        policy_of: The precision that a layout runs in.
     """
     families: dict[Hashable, list[Layout]] = defaultdict(list)
     for layout in layouts:
@@ -119,13 +108,7 @@ class Bounds:
 
 
 def bounds_of(job: OneCopy[Job], families: Sequence[Sequence[Layout]], over: Executor = map) -> Bounds:
-    """Bounds of all layouts of families; of use once `samples` were learned from.
-
-    Args:
-        job: What the layouts are for.
-        families: Layouts by family.
-        over: What runs the chunks.
-    """
+    """Bounds of all layouts of families; of use once `samples` were learned from."""
     order = sorted(range(len(families)), key=[kernels_key(members[0]) for members in families].__getitem__)
     first = in_chunks([families[row][0] for row in order], _CHUNK)
     found = [pair for part in over(partial(_shared_and_bubble_s, job), first) for pair in part.T.tolist()]

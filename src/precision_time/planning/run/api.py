@@ -72,13 +72,7 @@ def predict_run(
 def run_of(
     request: Request, options: RunOptions, phases: Sequence[Mapping[str, Any]] | None = None
 ) -> RunPrediction:
-    """The whole run of a request.
-
-    Args:
-        request: What is asked; its length is the total of the phases.
-        options: What is known beside the steps.
-        phases: As of `predict_run`.
-    """
+    """The whole run of a request."""
     found = Diagnostics()
     parts = phases_of(request, phases)
     if options.critical_batch is not None:

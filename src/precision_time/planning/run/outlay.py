@@ -48,13 +48,6 @@ def outlay_of(
 ) -> Outlay:
     """Money, energy and carbon of a run at its expected time.
 
-    Args:
-        phases: Of the run.
-        device: What it runs on.
-        checkpoint_bytes: What lies in storage.
-        options: Region, market and rates.
-        found: Collects what was taken, and what is not known.
-
     Raises:
         PrecisionTimeError: If a region or cloud is not known.
     """

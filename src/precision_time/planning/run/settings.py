@@ -67,11 +67,7 @@ def published_mtbf_s() -> tuple[float, ...]:
 
 @data
 def default_settings(*, spot: bool = False) -> RunSettings:
-    """What the data say: the geometric mean of published rates of failure, synchronous checkpoints.
-
-    Args:
-        spot: Whether hosts are rented at spot prices and can be reclaimed.
-    """
+    """What the data say: the geometric mean of published rates of failure, synchronous checkpoints."""
     data = run_data()
     mtbf = [math.log(seconds) for seconds in published_mtbf_s()]
     return RunSettings(

@@ -30,12 +30,6 @@ def choose_sizes(
 ) -> tuple[dict[str, Any], list[str]]:
     """Fields of the configuration of `entry`, and in words what was assumed.
 
-    Args:
-        entry: The model's row.
-        builder: Its family.
-        stated: Sizes from the caller; they win over the table.
-        rules: What the task changes about the family's defaults.
-
     Raises:
         ConfigError: If a size is larger than any model has, negative, or not a whole number.
     """
@@ -67,12 +61,6 @@ def check_size_names(
     model: str, sizes: Mapping[str, Any], known: Mapping[str, str], way_out: str = ""
 ) -> None:
     """Refuse sizes that would change nothing: a name that the model has no size of, or not a number.
-
-    Args:
-        model: Name of the model, for the message.
-        sizes: What the caller states, without `seq_len` and `image_size`.
-        known: Every name that sets a size, and the type of the field it sets.
-        way_out: What else can be done, "or ...".
 
     Raises:
         ConfigError: If a name is not known, or its value is of a type that the field does not hold.

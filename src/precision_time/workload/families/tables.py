@@ -192,12 +192,7 @@ def variant_sizes(name: str) -> tuple[str, ...]:
 
 
 def variant_of(name: str, stated: Mapping[str, Any]) -> str | None:
-    """The variant of a normalized model name that `stated` asks for; None for the usual graph.
-
-    Args:
-        name: Normalised model name.
-        stated: What the caller states: `dataset`, `task` and sizes.
-    """
+    """The variant of a normalized model name that `stated` asks for; None for the usual graph."""
     for rule in read_toml("variants.toml").get(name, ()):
         when: dict[str, str] = rule["when"]
         if all(key in stated and re.search(when[key], str(stated[key]), re.IGNORECASE) for key in when):

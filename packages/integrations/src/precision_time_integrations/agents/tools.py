@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from precision_time.cli.schemas import answer_schema
 from precision_time.errors import ConfigError, shown
+from precision_time.explain.precision import EXPLAINED_FIELDS, explain
 from precision_time.hardware.catalog import get_device, known_devices
 from precision_time.io import packaged_toml
 from precision_time.planning.decision.api import PLANNED_FIELDS, RUN_FIELDS, plan
@@ -17,11 +17,11 @@ from precision_time.planning.run.schema import RunOptions
 from precision_time.precision.catalog import is_policy_file
 from precision_time.predict.changes import sensitivity, what_matters
 from precision_time.predict.compare import answer_all
-from precision_time.predict.explain import EXPLAINED_FIELDS, explain
 from precision_time.predict.headline import Headline
-from precision_time.request.json_schema import job_file_schema
 from precision_time.request.request import Request
 from precision_time.request.schema import RequestFields
+from precision_time.schemas.answers import answer_schema
+from precision_time.schemas.job_files import job_file_schema
 from precision_time.workload.resolve import check_named_in_data
 
 from ..recipes.sent import SENT, read_sent

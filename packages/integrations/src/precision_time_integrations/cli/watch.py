@@ -227,7 +227,7 @@ def _diagnose(watched: LogWatch, *, json_output: bool) -> None:
         ConfigError: If the log does not say enough of the job, or has no times.
     """
     from precision_time.cli.output import write_result
-    from precision_time.predict.doctor import diagnose
+    from precision_time.explain.doctor import diagnose
     from precision_time.request.request import Request
 
     state, record = watched.state(), watched.end()

@@ -10,10 +10,10 @@ from typing import Any
 
 from precision_time.errors import ConfigError, PrecisionTimeError
 from precision_time.launch.emit import facts_of_config
-from precision_time.request.recipes import Recipe
 from precision_time.request.schema import RUN_LENGTHS
 
 from ..recipes.arguments import STARTS_ITSELF, recipe_of_launch
+from ..recipes.recipe import Recipe
 from .accelerate import accelerate_facts
 from .arguments import Arguments, put_facts, read_arguments
 from .configs import no_files

@@ -7,7 +7,7 @@ from typing import Any
 
 from precision_time.errors import CatalogError
 from precision_time.hardware.inventory import ClusterResources, NodeResources
-from precision_time.ray_executor import ray_session
+from precision_time.ray.executor import ray_session
 
 from .mapping import resources
 

@@ -2,7 +2,7 @@
 
 What was measured speaks first: waiting for input, a throttled device, a busy host, steps that became slower.
 Where none of them explains it, causes are ranked by how well the time that each would give matches
-(`precision_time.predict.doctor`): several, since one number makes none certain.
+(`precision_time.explain.doctor`): several, since one number makes none certain.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _became_slower(level: Level) -> str:
 
 def _ranked(prediction: Prediction, took_s: float, waited_s: float | None) -> str:
     """The causes that match best, with how probable each is, and the check of the first."""
-    from precision_time.predict.doctor import diagnose
+    from precision_time.explain.doctor import diagnose
     from precision_time.request.request import Request
 
     wait_s = None if waited_s is None else min(waited_s, took_s)

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from precision_time.request.recipes import Recipe, project_of
+from precision_time.request.recipes import project_of
 
 from ..commands.arguments import style_of
 from ..commands.expand import is_known, told
 from ..commands.launchers import Launch, programs
 from .complete import Files, read_values
 from .documents import Stated, read_document, tree_of
+from .recipe import Recipe
 from .torchtitan import registry_of
 from .vocabulary import vocabulary
 

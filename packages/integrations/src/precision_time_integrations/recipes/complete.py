@@ -10,13 +10,13 @@ from typing import Any
 from precision_time.errors import ConfigError, PrecisionTimeError
 from precision_time.launch.emit import facts_of_config
 from precision_time.launch.table import launcher_of
-from precision_time.request.recipes import Recipe, Said, place_of
 
 from ..commands.arguments import Arguments, of_launcher, put_facts
 from ..online.sharding import config_fields
 from ..projects import parts
 from .documents import Given, Stated, read_document
 from .reader import Draft, read_given
+from .recipe import Recipe, Said, place_of
 from .vocabulary import RecipeVocabulary
 
 Files = Callable[[str], str | None]

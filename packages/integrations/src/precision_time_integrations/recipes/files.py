@@ -10,13 +10,14 @@ from pathlib import Path
 
 from precision_time.errors import ConfigError
 from precision_time.io import open_input
-from precision_time.request.recipes import COMMAND, PYTHON, SHELL, Recipe, Said
+from precision_time.request.recipes import COMMAND, PYTHON, SHELL
 
 from ..commands.configs import files_below
 from ..commands.read import ReadCommand, read_command
 from ..slurm.script import SlurmScript, read_script
 from .complete import Files, read_values
 from .documents import MOST_BYTES, Stated, read_document
+from .recipe import Recipe, Said
 from .sources import Source, SourceCall, read_source
 from .torchtitan import read_configuration
 from .vocabulary import RecipeVocabulary, vocabulary

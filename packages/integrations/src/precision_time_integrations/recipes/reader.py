@@ -13,12 +13,12 @@ from precision_time.errors import UnknownNameError
 from precision_time.fields import choices_of
 from precision_time.request.datasets import known_dataset
 from precision_time.request.question import lengths_of_dataset
-from precision_time.request.recipes import Recipe, Said, place_of
 from precision_time.request.schema import RequestFields
 from precision_time.workload.families.tables import dataset_table, normalize
 from precision_time.workload.resolve import adapter_in_name, is_known_model
 
 from .documents import Given, Stated
+from .recipe import Recipe, Said, place_of
 from .vocabulary import RecipeRule, RecipeVocabulary
 
 _UNSTATED = frozenset({"", "null", "none", "auto", "~"})

@@ -13,12 +13,12 @@ from typing import Any
 from precision_time.barrier import data_only
 from precision_time.errors import ConfigError, shown
 from precision_time.precision.catalog import is_policy_file
-from precision_time.request.recipes import Recipe, kind_of_text
 from precision_time.request.schema import RUN_LENGTHS
 from precision_time.workload.resolve import check_named_in_data
 
 from .documents import DOCUMENTS, MOST_BYTES, tree_of
 from .files import read_text
+from .recipe import Recipe, kind_of_text
 
 _MOST_FILES = 16
 _LONGEST_NAME = 200

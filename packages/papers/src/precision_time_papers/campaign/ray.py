@@ -14,14 +14,7 @@ from typing import Any
 
 from precision_time.errors import ConfigError, PrecisionTimeError
 from precision_time.executor import usable_cores
-from precision_time.ray_executor import (
-    LOCAL,
-    LOOPBACK,
-    OBJECT_STORE_BYTES,
-    import_ray,
-    loopback,
-    ray_session,
-)
+from precision_time.ray.executor import LOCAL, LOOPBACK, OBJECT_STORE_BYTES, import_ray, loopback, ray_session
 from precision_time_integrations.measure.device import import_torch
 from precision_time_integrations.measure.report import Progress, ProgressCallback, TrialReport
 from precision_time_integrations.measure.store import only_writer

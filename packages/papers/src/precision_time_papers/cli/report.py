@@ -84,7 +84,7 @@ def report(
     T5 generalization with targets, T6 feature importance. Everything at full size takes some
     20 minutes on two cores; what was computed is kept in the user's cache.
     """
-    from precision_time.ray_executor import open_executor
+    from precision_time.executor import open_executor
 
     from ..evaluation import tables
     from ..evaluation.regressions import read_baseline, regressions

@@ -193,7 +193,7 @@ def table_of_jobs(
         jobs: Their jobs, in this order.
         progress: Called with a line on what is being done.
     """
-    from precision_time.request.datasets import type_of_workload
+    from precision_time_papers.predictddl.datasets import type_of_workload
 
     from ..predictddl.columns import cluster_columns
     from ..predictddl.embeddings import job_embeddings

@@ -16,7 +16,8 @@ from precision_time.cost.job import Job, group_key
 from precision_time.errors import ConfigError, NotFittedError, PrecisionTimeError, in_one_line
 from precision_time.forks import cached_property
 from precision_time.learn.table import JobTable, job_table
-from precision_time.request.datasets import OTHER, DatasetFacts, dataset_distance, dataset_types
+from precision_time.request.datasets import OTHER, DatasetFacts, dataset_types
+from precision_time_papers.predictddl.datasets import dataset_distance
 
 from ..ghn.weights import GhnWeights
 from .columns import PRECISION, inputs_of, picked

@@ -21,20 +21,13 @@ from precision_time.fields import COUNT, MAX_COUNT, Count
 from precision_time.hardware.device import Cluster
 from precision_time.hardware.inventory import ClusterResources
 from precision_time.io import read_input, read_yaml
-from precision_time.request.datasets import (
-    OTHER,
-    DatasetFacts,
-    dataset_facts,
-    dataset_types,
-    known_dataset,
-    type_of,
-    type_of_workload,
-)
+from precision_time.request.datasets import OTHER, DatasetFacts, dataset_types, known_dataset, type_of
 from precision_time.request.request import Request
 from precision_time.workload.graph import OpGraph
 from precision_time.workload.resolve import check_named_in_data
 from precision_time_integrations.inventory.file import read_inventory
 from precision_time_integrations.inventory.mapping import MOST_NODES
+from precision_time_papers.predictddl.datasets import dataset_facts, type_of_workload
 
 from .contract import FIELDS, Refusal
 from .embeddings import embedding_of_graph

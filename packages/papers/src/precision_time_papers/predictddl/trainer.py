@@ -22,7 +22,8 @@ from precision_time.cost.job import Job
 from precision_time.errors import ConfigError, PrecisionTimeError, UnknownNameError
 from precision_time.learn.measured import MeasuredTable, measured_table
 from precision_time.learn.table import JobTable
-from precision_time.request.datasets import dataset_types, type_of_workload
+from precision_time.request.datasets import dataset_types
+from precision_time_papers.predictddl.datasets import type_of_workload
 
 from ..ghn.weights import WIDTH, GhnWeights
 from .columns import (

@@ -13,8 +13,8 @@ from typing import Any
 from precision_time.errors import ConfigError, shown
 from precision_time.planning.run.schema import RunOptions
 from precision_time.request.files import FileJob, read_jobs
-from precision_time.request.json_schema import QUEUE_FIELDS
 from precision_time.request.request import Request
+from precision_time.schemas.job_files import QUEUE_FIELDS
 from precision_time.units import duration_s
 
 _RUN = "run"

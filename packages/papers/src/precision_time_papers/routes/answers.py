@@ -239,7 +239,8 @@ def _checked_task(
     controller: PredictDDL, dataset: str, stated: Mapping[str, Any]
 ) -> tuple[str, dict[str, Any]]:
     """The dataset's type, and what the task checker says of it."""
-    from precision_time.request.datasets import OTHER, dataset_facts, known_dataset, type_of
+    from precision_time.request.datasets import OTHER, known_dataset, type_of
+    from precision_time_papers.predictddl.datasets import dataset_facts
 
     from ..predictddl.controller import find_task
     from ..predictddl.embeddings import probe_embeddings

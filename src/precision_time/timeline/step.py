@@ -1,6 +1,6 @@
 """When a device does what in one predicted step: its terms put in order, and the pipeline over its stages.
 
-The order of the micro batches is simulated (`parallel/schedules/simulate.py`) with equal stages; how long
+The order of the micro batches is simulated (`timeline/simulate.py`) with equal stages; how long
 everything lasts comes from the prediction, so that the bars add up to its step time.
 """
 
@@ -12,15 +12,15 @@ from dataclasses import replace
 from enum import StrEnum
 from itertools import groupby
 
-from ...cost.job import Job, Jobs
-from ...cost.step import StepCosts, price
-from ...cost.terms import EXPOSED_TERMS, METHOD_TERMS, TERMS, Pass
-from ...parallel.layout import Layout, Recompute
-from ...parallel.schedules.contract import StageTimes, Work
-from ...parallel.schedules.simulate import Span, simulate
-from ...predict.prediction import Prediction
-from ...records import dataclass
-from .result import layout_name
+from ..cost.job import Job, Jobs
+from ..cost.step import StepCosts, price
+from ..cost.terms import EXPOSED_TERMS, METHOD_TERMS, TERMS, Pass
+from ..parallel.layout import Layout, Recompute
+from ..parallel.schedules.contract import StageTimes, Work
+from ..planning.layouts.result import layout_name
+from ..predict.prediction import Prediction
+from ..records import dataclass
+from .simulate import Span, simulate
 
 _BUBBLE = "pipeline_bubble_s"
 _TAIL, _BACKWARD_ONLY, _EVEN = (
@@ -105,12 +105,7 @@ class _Passes:
 
 
 def step_timeline(job: Job, prediction: Prediction) -> StepTimeline:
-    """A predicted step in order.
-
-    Args:
-        job: The job.
-        prediction: What is predicted of it.
-    """
+    """A predicted step in order."""
     passes = _passes(job, prediction)
     layout = job.layout
     count = layout.num_microbatches
@@ -296,12 +291,7 @@ def _task_bars(span: Span, passes: _Passes) -> Iterator[Bar]:
 
 
 def overlapped(bars: Sequence[Bar], seconds: float) -> Iterator[Bar]:
-    """Communication behind the computation of these bars, as late as it can be: under the last backwards.
-
-    Args:
-        bars: Of one stage.
-        seconds: That it takes; what no bar is left for is not drawn.
-    """
+    """Communication behind the computation of these bars, as late as it can be: under the last backwards."""
     latest_backward_first = sorted(bars, key=lambda bar: (bar.kind == "forward", -bar.start_s))
     for bar in (bar for bar in latest_backward_first if bar.kind in KERNELS):
         if seconds <= 0.0:

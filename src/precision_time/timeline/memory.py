@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import Floats
-from ...cost.job import Job, Jobs
-from ...cost.memory import memory_of_stages, total_bytes
-from ...parallel.layout import Layout
-from ...parallel.schedules.contract import Task, Work
-from ...parallel.schedules.simulate import orders_of
-from ...predict.prediction import Prediction
-from ...records import dataclass
-from .timeline import Bar, StepTimeline, tasks_of
+from ..arrays import Floats
+from ..cost.job import Job, Jobs
+from ..cost.memory import memory_of_stages, total_bytes
+from ..parallel.layout import Layout
+from ..parallel.schedules.contract import Task, Work
+from ..predict.prediction import Prediction
+from ..records import dataclass
+from .simulate import orders_of
+from .step import Bar, StepTimeline, tasks_of
 
 _OF_METHOD = ("other_models", "generation")
 """Terms of a training method, which are there beside the update."""
@@ -96,12 +96,7 @@ class _Piece:
 
 
 def memory_of_step(job: Job, step: StepTimeline) -> MemoryTimeline:
-    """What the fullest stage of a job holds over its step.
-
-    Args:
-        job: The job.
-        step: Its timeline (`step_timeline`).
-    """
+    """What the fullest stage of a job holds over its step."""
     stages = memory_of_stages(Jobs.at(job))
     peaks = [float(np.max(total_bytes(stage.terms()))) for stage in stages]
     fullest = int(np.argmax(peaks))

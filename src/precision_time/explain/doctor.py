@@ -22,6 +22,11 @@ from ..cost.job import Job
 from ..errors import ConfigError
 from ..io import packaged_toml
 from ..learn.artifact import TrainedPredictor, chosen_predictor
+from ..predict.answer import calibration_of
+from ..predict.changes import changed, holds_for, with_hardware
+from ..predict.columns import RunLength
+from ..predict.remedies import asked, at_layout, memory_of_job
+from ..predict.remedies import holds as fits
 from ..records import dataclass
 from ..render.blocks import GAP, TEXT_WIDTH, Block, Text, Tone
 from ..render.result import Result
@@ -29,11 +34,6 @@ from ..render.table import Table
 from ..request.request import Request
 from ..request.signature import as_request, takes_request_fields
 from ..units import format_duration
-from .answer import calibration_of
-from .changes import changed, holds_for, with_hardware
-from .columns import RunLength
-from .remedies import asked, at_layout, memory_of_job
-from .remedies import holds as fits
 
 _SHOWN = 5
 """Causes on a page; all of them with `why`."""

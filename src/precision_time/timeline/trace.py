@@ -12,10 +12,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ...cost.terms import EXPOSED_TERMS, TERMS
-from ...io import check_suffix, write_atomically
-from .memory_timeline import MemoryTimeline
-from .timeline import KERNELS, Bar, StepTimeline, overlapped, tasks_of, words
+from ..cost.terms import EXPOSED_TERMS, TERMS
+from ..io import check_suffix, write_atomically
+from .memory import MemoryTimeline
+from .step import KERNELS, Bar, StepTimeline, overlapped, tasks_of, words
 
 SCHEDULE, DEVICE = "schedule", "kernels and waits"
 """Lanes of every stage: its tasks in order, and what they consist of."""
@@ -51,10 +51,6 @@ def trace_document(step: StepTimeline, memory: MemoryTimeline | None = None) -> 
     of (kernels by kind, waits), and for each parallel axis its communication, both what shows and what the
     computation hides. The schedule lasts the step, and so do the other lanes together without what is hidden.
     The memory of the fullest stage is a counter, in bytes by term.
-
-    Args:
-        step: The step (`step_timeline`).
-        memory: What it holds (`memory_of_step`).
     """
     found = step.prediction
     by_stage = [list(bars) for _, bars in groupby(step.pipeline, key=lambda bar: bar.stage)]

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from precision_time.errors import ConfigError, UnknownNameError
-from precision_time.predict.explain import explain
+from precision_time.explain.precision import explain
 
 
 @pytest.fixture(scope="module", params=["fp16-mixed", "bf16", "tf32", "fp32"])

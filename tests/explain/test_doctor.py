@@ -7,8 +7,8 @@ import pytest
 
 from precision_time.cost.job import Job
 from precision_time.errors import ConfigError
+from precision_time.explain.doctor import Diagnosis, diagnose
 from precision_time.io import packaged_toml
-from precision_time.predict.doctor import Diagnosis, diagnose
 from precision_time.request.request import Request
 
 IMAGES = {"model": "resnet50", "device": "A100-SXM4-40GB", "batch_size": 128, "precision": "fp16-mixed"}
@@ -22,7 +22,7 @@ TOKENS = {
     "precision": "bf16-mixed",
     "seq_len": 4096,
 }
-ROWS = packaged_toml("precision_time.predict", "data/causes.toml")["cause"]
+ROWS = packaged_toml("precision_time.explain", "data/causes.toml")["cause"]
 
 
 WORDS = {

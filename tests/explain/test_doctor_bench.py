@@ -10,7 +10,7 @@ import pytest
 from precision_time.io import packaged_toml
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "doctor"
-ROWS = packaged_toml("precision_time.predict", "data/causes.toml")["cause"]
+ROWS = packaged_toml("precision_time.explain", "data/causes.toml")["cause"]
 
 
 @pytest.fixture(scope="module")

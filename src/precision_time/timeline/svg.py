@@ -12,8 +12,8 @@ import numpy as np
 
 from ..arrays import Floats
 from ..records import dataclass
+from ..render.blocks import OTHER_COLOR
 from ..units import GIBI, format_bytes, format_duration
-from .blocks import OTHER_COLOR
 
 _WIDTH, _LEFT, _RIGHT = 1200, 180, 20
 _GAP, _TITLE, _LANE = 6, 34, 22

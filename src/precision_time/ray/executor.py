@@ -11,12 +11,12 @@ import signal
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .errors import ConfigError, PrecisionTimeError, import_failure
-from .executor import Executor, process_map, usable_cores
+from ..errors import ConfigError, PrecisionTimeError, import_failure
+from ..executor import Executor, usable_cores
 
 _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
@@ -198,16 +198,6 @@ def ray_map(address: str | None = None, *, num_cpus: int | None = None) -> Itera
             return _streamed(ray, task, function, chunks, window)
 
         yield run
-
-
-def open_executor(ray: str | None, workers: int | None = None) -> AbstractContextManager[Executor]:
-    """The `Executor` that `--ray` and `--workers` ask for: Ray where an address is given, else processes.
-
-    Args:
-        ray: None, "local", or the address of a cluster.
-        workers: Processes; for "local", CPUs of the Ray that starts.
-    """
-    return process_map(workers) if ray is None else ray_map(ray, num_cpus=workers)
 
 
 def _call(function: Callable[[_Item], _Answer], chunk: _Item) -> _Answer:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...errors import LayoutError
-from ...records import dataclass
-from ..layout import Layout
-from .contract import StageTimes, Task, Work
-from .registry import schedule_of
+from ..errors import LayoutError
+from ..parallel.layout import Layout
+from ..parallel.schedules.contract import StageTimes, Task, Work
+from ..parallel.schedules.registry import schedule_of
+from ..records import dataclass
 
 _Step = tuple[int, int, float, float]
 """Number of the task it waits for and its own (-1: none), its seconds, seconds of the message before it."""

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Union, get_args
 import msgspec
 from msgspec import Meta
 
-from .files import VERSION, VERSION_FIELD
-from .schema import ALIASES, MOVED, RequestFields
-from .sweep import PHASES, RUN, takes_several
-from .validation import Field
+from ..request.files import VERSION, VERSION_FIELD
+from ..request.schema import ALIASES, MOVED, RequestFields
+from ..request.sweep import PHASES, RUN, takes_several
+from ..request.validation import Field
 
 _PATH = Annotated[str, Meta(extra_json_schema={"format": "path"})]
 
@@ -28,12 +28,7 @@ QUEUE_FIELDS: Mapping[str, str] = {
 
 
 def job_file_schema(*, run: Mapping[str, Field], queue: Mapping[str, str]) -> dict[str, Any]:
-    """What `files.read_jobs` takes: a job, a list of jobs, or fields beside a list of `jobs`.
-
-    Args:
-        run: Fields of the section `run`.
-        queue: Fields of a job in a queue, and what they say.
-    """
+    """What `files.read_jobs` takes: a job, a list of jobs, or fields beside a list of `jobs`."""
     definitions: dict[str, Any] = {}
     fields = _properties(RequestFields.model_fields.items(), definitions)
     others = {alias: {**fields[name], "description": f"Same as {name}."} for alias, name in ALIASES.items()}

@@ -23,11 +23,7 @@ _PLAIN: Mapping[Any, Mapping[str, Any]] = {
 
 
 def answer_schema(kind: str) -> dict[str, Any]:
-    """The JSON schema of an answer.
-
-    Args:
-        kind: One of `ANSWERS`.
-    """
+    """The JSON schema of an answer."""
     parts: dict[str, Any] = {}
     if kind == "run":
         from ..planning.run.prediction import RunPrediction

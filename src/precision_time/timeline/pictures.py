@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from ...cost.terms import TERMS
-from ...io import check_suffix, write_atomically
-from ...render.blocks import Block, Drawing, Text, warnings
-from ...render.html import page_of_blocks
-from ...render.svg import Colors, areas, lanes
-from ...render.table import Table
-from ...units import format_bytes, format_duration
-from .memory_timeline import MemoryTimeline
-from .result import layout_name
-from .timeline import Bar, StepTimeline, Stream, tasks_of, words
+from ..cost.terms import TERMS
+from ..io import check_suffix, write_atomically
+from ..planning.layouts.result import layout_name
+from ..render.blocks import Block, Drawing, Text, warnings
+from ..render.html import page_of_blocks
+from ..render.table import Table
+from ..units import format_bytes, format_duration
+from .memory import MemoryTimeline
+from .step import Bar, StepTimeline, Stream, tasks_of, words
+from .svg import Colors, areas, lanes
 
 _KINDS = Colors(
     of={

@@ -7,19 +7,19 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 from typing import Any, ClassVar
 
-from ...errors import ConfigError, UnknownNameError
-from ...hardware.device_table import canonical_device
-from ...hardware.prices.offer import Market
-from ...hardware.prices.offers import cheapest_offer
-from ...hardware.words import with_cluster_words
-from ...predict.api import predict
-from ...predict.prediction import Prediction
-from ...records import dataclass
-from ...render.blocks import GAP, TEXT_WIDTH, Block, Text
-from ...render.result import Result
-from ...render.table import Table
-from ...request.request import Request
-from ...units import format_duration, grouped
+from ..errors import ConfigError, UnknownNameError
+from ..hardware.device_table import canonical_device
+from ..hardware.prices.offer import Market
+from ..hardware.prices.offers import cheapest_offer
+from ..hardware.words import with_cluster_words
+from ..predict.api import predict
+from ..predict.prediction import Prediction
+from ..records import dataclass
+from ..render.blocks import GAP, TEXT_WIDTH, Block, Text
+from ..render.result import Result
+from ..render.table import Table
+from ..request.request import Request
+from ..units import format_duration, grouped
 
 _SPLIT = (
     "tp",

@@ -1,0 +1,1 @@
+"""Price lists of other projects. No room imports this: `plugins("price_lists")` finds it."""

@@ -1,0 +1,1 @@
+"""Ray, an optional extra. No room imports this: `plugins("executors")` finds it."""
