@@ -3,7 +3,10 @@
 People say model, device, count, precision and batch; a row of the corpus says everything. Here rows are
 asked at four levels of saying, by predictors that have not seen them (the folds of the accuracy page), and
 with the practice of everybody but the row's publisher (`data/practice.py`). Written:
-docs/reference/questions.md, and src/precision_time/predict/data/questions.toml, which `--why` quotes.
+docs/reference/questions.md, src/precision_time/predict/data/questions.toml, which `--why` quotes, and
+question_model.safetensors beside it: what `predict/question_model.py` makes of a mixture. It is learned from
+the same questions, those of all protocols together, and scored on folds that it has not seen: the fold of a
+protocol is left out of all of them.
 
 Constants of the formulas are those that ship: they have seen all rows. `--refit ROWS` says what that is
 worth: constants refitted inside every fold by source (`data/refit_constants.py`) beside those that ship,
@@ -29,7 +32,8 @@ from typing import Any
 
 import numpy as np
 
-from precision_time.arrays import Floats, Indices
+from precision_time.array_file import packed
+from precision_time.arrays import Floats, Indices, Ints
 from precision_time.corpus.jobs import request_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.protocols import PROTOCOLS, publisher, source_name
@@ -41,14 +45,17 @@ from precision_time.io import write_atomically
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.boosting import DEFAULT_SETTINGS
 from precision_time.learn.measured import fit_predictor, measured_table
-from precision_time.learn.table import job_table
+from precision_time.learn.novelty import KINDS
+from precision_time.learn.table import JobTable, job_table
 from precision_time.learn.training import HELD_OUT, row_weights
+from precision_time.predict.question_model import said_of
 from precision_time.predict.scenarios import Scenario, Widening, leaves_layout_open, mixture, scenarios_of
 from precision_time.render.table import columns_of, markdown_lines
 from precision_time.request.request import Request
 from precision_time.request.schema import LAYOUT_OPTIONS
 from precision_time.request.votes import Votes
 from precision_time_papers.evaluation.report import sample_families
+from question_learning import HeldOut, Questions, cross_fitted
 from repository import write_page
 
 # isort: split
@@ -59,6 +66,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "reference" / "questions.md"
 REFITTED = PAGE.with_suffix(".json")
 """What `--refit` found, for the page."""
+MODEL_FILE = ROOT / "src" / "precision_time" / "predict" / "data" / "question_model.safetensors"
 MEASURED = ROOT / "src" / "precision_time" / "predict" / "data" / "questions.toml"
 ROWS = 12
 """Of every source."""
@@ -78,6 +86,9 @@ MODEL = (
 )
 SOFTWARE = ("framework", "software")
 LAYOUT = (*LAYOUT_OPTIONS, "batch_size", "intra_node", "inter_node", "node_type")
+SOME = "some"
+"""A level to learn from: a random choice of PARTS."""
+PARTS = (SOFTWARE, ("stack",), LAYOUT_OPTIONS, ("batch_size",), LAYOUT[-3:], ("compiler",))
 LEVELS: Mapping[str, str] = {
     "bare": "model, sizes, device, count, nodes, precision, batch, length",
     "software": "and framework with its version or year",
@@ -95,6 +106,7 @@ class Asked:
     weights: Floats
     first: int
     layout_open: bool
+    said: Floats
 
 
 def question(row: Measurement, level: str) -> Request:
@@ -103,8 +115,11 @@ def question(row: Measurement, level: str) -> Request:
     if level == "everything":
         return Request.of(given)
     names = [*MODEL, *(SOFTWARE if level != "bare" else ()), *(LAYOUT if level == "layout" else ())]
+    if level == SOME:
+        draw = np.random.default_rng(row.row_id)
+        names = [*MODEL, *(name for part in PARTS if draw.random() < 0.5 for name in part)]
     fields = {name: given[name] for name in names if given.get(name) is not None}
-    if level != "layout":
+    if "batch_size" not in fields:
         fields["global_batch_size"] = row.global_batch_size
     return Request.of({**fields, "precision": row.precision})
 
@@ -137,7 +152,7 @@ def asked_of(
             last = publisher(row)
             others = votes.votes_of(votes.tables_of(counted, without=last))
             print(f"{number} of {len(chosen)} rows, {len(jobs):,} jobs", file=sys.stderr, flush=True)
-        for level in LEVELS:
+        for level in (*LEVELS, SOME):
             try:
                 request = question(row, level)
                 found = scenarios_of(request, request.resolve(named_only=True), votes=others)
@@ -151,7 +166,7 @@ def asked_of(
             asked.append(
                 Asked(
                     row=row, level=level, weights=weights / weights.sum(), first=len(jobs),
-                    layout_open=leaves_layout_open(found),
+                    layout_open=leaves_layout_open(found), said=said_of([request])[0],
                 )
             )  # fmt: skip
             jobs += [job for _, job in as_run]
@@ -183,20 +198,12 @@ class Answered:
 
     sources: Sequence[str]
     measured_s: Floats
-    alone_s: Floats
-    """Of the row's own job."""
-    alone_low_s: Floats
-    alone_high_s: Floats
-    central_s: Floats
-    low_s: Floats
-    high_s: Floats
+    answers: Sequence[tuple[Floats, Floats, Floats]]
+    """Time and interval: of the row's own job, of the mixture, and of the answer."""
 
     def scores(self) -> tuple[float, ...]:
-        """Of one job, then of the mixture: error, coverage and half width [%]."""
-        return (
-            *self._scores(self.alone_s, self.alone_low_s, self.alone_high_s),
-            *self._scores(self.central_s, self.low_s, self.high_s),
-        )
+        """Of each of them error, coverage and half width [%]."""
+        return tuple(value for each in self.answers for value in self._scores(*each))
 
     def _scores(self, central_s: Floats, low_s: Floats, high_s: Floats) -> tuple[float, float, float]:
         errors = np.abs(central_s / self.measured_s - 1.0)
@@ -209,61 +216,92 @@ class Answered:
         return float(np.mean([values[names == name].mean() for name in sorted(set(self.sources))]))
 
 
-def answered(
-    asked: Sequence[Asked], step_s: Floats, low: Floats, high: Floats, *, widening: Widening | None
-) -> dict[str, Answered]:
-    """The answers by level, from the times of all jobs and the factors of their intervals."""
+def mixed(
+    asked: Sequence[Asked], step_s: Floats, low: Floats, high: Floats, widening: Widening | None
+) -> tuple[Floats, Floats, Floats]:
+    """Medians and intervals of the questions' mixtures, from the times of all jobs and their factors."""
+    width = max(len(each.weights) for each in asked)
+    weights = np.zeros((len(asked), width))
+    place = np.array([[each.first] * width for each in asked], dtype=np.intp)
+    for number, each in enumerate(asked):
+        weights[number, : len(each.weights)] = each.weights
+        place[number, : len(each.weights)] = each.first + np.arange(len(each.weights))
+    times = step_s[place]
+    return mixture(
+        times, times * low[place], times * high[place], weights, np.full(len(asked), COVERAGE),
+        layout_open=np.array([each.layout_open for each in asked]), widening=widening,
+    )  # fmt: skip
+
+
+def answered(asked: Sequence[Asked], answers: Sequence[tuple[Floats, Floats, Floats]]) -> dict[str, Answered]:
+    """Answers to questions by level, of those that a protocol tests."""
+    levels, known = np.array([each.level for each in asked]), ~np.isnan(answers[0][0])
     found = {}
     for level in LEVELS:
-        some = [each for each in asked if each.level == level and not np.isnan(step_s[each.first])]
-        width = max(len(each.weights) for each in some)
-        weights = np.zeros((len(some), width))
-        place = np.array([[each.first] * width for each in some], dtype=np.intp)
-        for number, each in enumerate(some):
-            weights[number, : len(each.weights)] = each.weights
-            place[number, : len(each.weights)] = each.first + np.arange(len(each.weights))
-        times = step_s[place]
-        mixed = mixture(
-            times, times * low[place], times * high[place], weights, np.full(len(some), COVERAGE),
-            layout_open=np.array([each.layout_open for each in some]), widening=widening,
-        )  # fmt: skip
+        rows = np.flatnonzero((levels == level) & known)
         found[level] = Answered(
-            sources=[source_name(each.row) for each in some],
-            measured_s=np.array([each.row.step_time_s for each in some]),
-            alone_s=times[:, 0],
-            alone_low_s=(times * low[place])[:, 0],
-            alone_high_s=(times * high[place])[:, 0],
-            central_s=mixed[0],
-            low_s=mixed[1],
-            high_s=mixed[2],
+            sources=[source_name(asked[row].row) for row in rows.tolist()],
+            measured_s=np.array([asked[row].row.step_time_s for row in rows.tolist()]),
+            answers=[(time_s[rows], low_s[rows], high_s[rows]) for time_s, low_s, high_s in answers],
         )
     return found
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Predicted:
+    """All jobs under one protocol, by predictors that had not seen their rows; NaN where it tests none."""
+
+    step_s: Floats
+    low: Floats
+    """Factors of the interval."""
+    high: Floats
+    distance: Floats
+    """To the runs of the predictor by kind, shape (n, kinds)."""
+    folds: Ints
+
+    def of_own_jobs(self, asked: Sequence[Asked]) -> tuple[Floats, Floats, Floats]:
+        """Time and interval of the questions' own jobs."""
+        return _own(asked, self.step_s, self.low, self.high)
+
+    def held_out(self, asked: Sequence[Asked], widening: Widening | None = None) -> HeldOut:
+        """The questions' mixtures, as models of questions learn from them."""
+        first = [each.first for each in asked]
+        mixtures = mixed(asked, self.step_s, self.low, self.high, widening)
+        return HeldOut(folds=self.folds[first], distance=self.distance[first], mixed=mixtures)
+
+
 def predicted(
-    rows: Sequence[Measurement], asked: Sequence[Asked], jobs: Sequence[Job]
-) -> Iterator[tuple[str, Floats, Floats, Floats]]:
-    """By protocol: times of all jobs by predictors without their rows, and the factors of their intervals."""
+    rows: Sequence[Measurement], asked: Sequence[Asked], priced: JobTable
+) -> Iterator[tuple[str, Predicted]]:
+    """What is predicted of all jobs, by protocol."""
     with process_map(None) as over:
         table = measured_table(rows, over=over)
-    weights, priced = row_weights(table), job_table(jobs)
+    weights = row_weights(table)
     ids = np.repeat([each.row.row_id for each in asked], [len(each.weights) for each in asked])
     intervals = shipped_predictor().intervals
     assert intervals is not None
     for protocol in HELD_OUT:
         print(f"held out by {protocol}", file=sys.stderr, flush=True)
-        step_s, low, high = np.full((3, len(jobs)), np.nan)
-        for fold in PROTOCOLS[protocol].split(table.measurements, 0, FOLDS, table.jobs.twins()):
+        found = Predicted(
+            **dict(zip(("step_s", "low", "high"), np.full((3, len(ids)), np.nan), strict=True)),
+            distance=np.full((len(ids), len(KINDS)), np.nan),
+            folds=np.full(len(ids), -1, dtype=np.intp),
+        )
+        parts = PROTOCOLS[protocol].split(table.measurements, 0, FOLDS, table.jobs.twins())
+        for number, fold in enumerate(parts):
             tested = [table.measurements[index].row_id for index in fold.test]
             chosen: Indices = np.flatnonzero(np.isin(ids, tested))
             if not len(chosen):
                 continue
             fitted = fit_predictor(table, fold.train, weights, DEFAULT_SETTINGS["step"])
-            part = priced.take(chosen).select(fitted.names)
+            part = priced.take(chosen)
             times = fitted.times(part)
-            step_s[chosen] = times.step_time_s
-            low[chosen], high[chosen] = intervals.factors(part.features, times.distance, COVERAGE)
-        yield protocol, step_s, low, high
+            found.step_s[chosen], found.distance[chosen] = times.step_time_s, times.distance
+            found.low[chosen], found.high[chosen] = intervals.factors(
+                times.jobs.features, times.distance, COVERAGE
+            )
+            found.folds[chosen] = number
+        yield protocol, found
 
 
 def _with_constants(task: tuple[refit.Changes, Sequence[int], Sequence[Job]]) -> tuple[Any, ...]:
@@ -280,6 +318,11 @@ def _with_constants(task: tuple[refit.Changes, Sequence[int], Sequence[Job]]) ->
     assert intervals is not None
     low, high = intervals.factors(part.features, times.distance, COVERAGE)
     return times.step_time_s, low, high
+
+
+def _own(asked: Sequence[Asked], step_s: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats, Floats]:
+    first = [each.first for each in asked]
+    return step_s[first], (step_s * low)[first], (step_s * high)[first]
 
 
 def refitted(
@@ -338,24 +381,42 @@ def main() -> None:
         scores = [
             [kind, level, len(each.measured_s), *(round(value, 1) for value in each.scores())]
             for kind, times in refitted(rows, asked, jobs, options.refit, options.cache).items()
-            for level, each in answered(asked, *times, widening=None).items()
+            for level, each in answered(
+                asked, [_own(asked, *times), mixed(asked, *times, widening=None)]
+            ).items()
         ]
         found_with = {"corpus": corpus_fingerprint(rows), "trained": options.refit, "rows": options.rows}
         write_atomically(REFITTED, json.dumps({**found_with, "scores": scores}, indent=1) + "\n")
         return
-    found = list(predicted(rows, asked, jobs))
+    priced = job_table(jobs)
+    found = dict(predicted(rows, asked, priced))
     for own, is_open, said in options.widening or ():
         chosen = Widening(own=own, layout_open=is_open, layout_said=said)
-        for (protocol, *held_out), half in itertools.product(found, (0, 1)):
+        for (protocol, times), half in itertools.product(found.items(), (0, 1)):
             some = [each for each in asked if half_of(source_name(each.row)) == half]
-            for level, each in answered(some, *held_out, widening=chosen).items():
+            parts = [times.of_own_jobs(some), times.held_out(some, chosen).mixed]
+            for level, each in answered(some, parts).items():
                 print(chosen, f"half {half}", protocol, level, *(f"{value:.1f}" for value in each.scores()))
     if options.widening:
         return
+    held_out = {protocol: times.held_out(asked) for protocol, times in found.items()}
+    questions = Questions(
+        own=priced.take(np.array([each.first for each in asked])),
+        said=np.array([each.said for each in asked]),
+        several=np.array([len(each.weights) > 1 for each in asked]),
+        measured_s=np.array([each.row.step_time_s for each in asked]),
+        sources=[source_name(each.row) for each in asked],
+        levels=[each.level for each in asked],
+    )
+    print("learning from questions", file=sys.stderr, flush=True)
+    answers, model = cross_fitted(questions, held_out)
+    write_atomically(MODEL_FILE, packed(model.to_arrays(), {}))
     table = [
         (level, PROTOCOLS[protocol].title, len(each.measured_s), *each.scores())
-        for protocol, *times in found
-        for level, each in answered(asked, *times, widening=None).items()
+        for protocol, times in found.items()
+        for level, each in answered(
+            asked, [times.of_own_jobs(asked), held_out[protocol].mixed, answers[protocol]]
+        ).items()
     ]
     table.sort(key=lambda row: [*LEVELS].index(str(row[0])))
     _write(table, refused, options.rows)
@@ -370,15 +431,15 @@ def _write(table: Sequence[tuple[Any, ...]], refused: int, rows: int) -> None:
         "# packages/papers/studies/questions.py.",
         "",
     ]
-    for level, (_, _, _, error, coverage, width) in by_level.items():
+    for level, (*_, error, coverage, width) in by_level.items():
         lines += [
             f"[{level}]", f'says = "{LEVELS[level]}"', f"error_percent = {error:.1f}",
             f"coverage_percent = {coverage:.1f}", f"half_width_percent = {width:.0f}", "",
         ]  # fmt: skip
     write_atomically(MEASURED, "\n".join(lines))
     columns = columns_of(
-        "says | held out | >rows | >one job: error % | >coverage % | >half width % | >answer: error % | "
-        ">coverage % | >half width %"
+        "says | held out | >rows | >one job: error % | >coverage % | >half width % | >scenarios: error % | "
+        ">coverage % | >half width % | >answer: error % | >coverage % | >half width %"
     )
     cells = [
         [level, title, str(n), *(f"{value:.1f}" for value in scores)] for level, title, n, *scores in table
@@ -390,10 +451,11 @@ predictors that have not seen them; practice without the votes of the row's publ
 the 90 % interval are means over sources; the half width, (high - low) / (high + low), is the median.
 {refused} questions were refused.
 
-"One job" is the job with the usual choices alone; "answer" is what `predict` says: the median and the
-interval over the ways in which people fill in what was left open. How wide the ways are was chosen on these
-questions; `src/precision_time/predict/data/scenarios.toml` has what half of the sources would have chosen,
-and what that covers of the other half.
+"One job" is the job with the usual choices alone; "scenarios" the median and the interval over the ways in
+which people fill in what was left open; "answer" is what `predict` says: those, corrected by what such
+questions were off by. The correction is learned from questions, and scored by folds that it has not seen. How
+wide the scenarios are was chosen on these questions; `src/precision_time/predict/data/scenarios.toml` has
+what half of the sources would have chosen, and what that covers of the other half.
 
 """
     said = "".join(f"- **{level}**: {text}\n" for level, text in LEVELS.items())
@@ -404,7 +466,7 @@ def _of_refitted() -> str:
     """The section on refitted constants, of what `--refit` wrote."""
     found = json.loads(REFITTED.read_text(encoding="utf-8"))
     columns = columns_of(
-        "constants | says | >rows | >one job: error % | >coverage % | >half width % | >answer: error % | "
+        "constants | says | >rows | >one job: error % | >coverage % | >half width % | >scenarios: error % | "
         ">coverage % | >half width %"
     )
     cells = [
@@ -416,7 +478,8 @@ def _of_refitted() -> str:
 
 Above, the constants of the formulas are those that ship, which were fitted to all rows. Here they are
 refitted in every fold by source as well, {found["rows"]} rows of every source at most; trees of
-{found["trained"]:,} rows of whole families in both, so that only the differences count.
+{found["trained"]:,} rows of whole families in both, without the correction, so that only the differences
+count.
 
 """
     return head + "\n".join(markdown_lines(columns, cells)) + "\n"
