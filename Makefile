@@ -11,7 +11,7 @@ EDITABLE := --editable '.[train,capture,plots,ray,client]' --editable 'packages/
 	--editable 'packages/integrations[all]' --editable 'packages/papers[schedule,reinforcement]'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types wheel unit nightly docs docs-check site pages bench benchmark peers accuracy accuracy-diff papers predictors large-models limits clean
+.PHONY: help demo test lint format types wheel unit nightly docs docs-check site pages bench benchmark peers accuracy accuracy-diff baselines papers predictors large-models limits clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,6 +88,12 @@ accuracy: $(VENV)/.dev ## Cross-validate over the corpus and write docs/referenc
 
 accuracy-diff: $(VENV)/.dev ## What a change does to accuracy: the same runs with the code of BASE and of now (BASE=main~1)
 	$(ENVIRONMENT) $(BIN)/python packages/papers/studies/accuracy_diff.py $(BASE)
+
+baselines: $(VENV)/.dev ## What no error of papers may get worse than: anew, after a change that moves them on purpose
+	$(ENVIRONMENT) $(BIN)/precision-time papers report --only T5 --sample 4000 --folds 2 --seeds 3 \
+		--write-baseline packages/papers/tests/accuracy/baseline.json
+	$(ENVIRONMENT) $(BIN)/precision-time papers report --only T5 --sample 1000 --folds 2 --seeds 3 --quick \
+		--write-baseline packages/papers/tests/accuracy/baseline_day.json
 
 papers: $(VENV)/.dev ## The tables of the founding papers beside ours: write docs/papers.md (under 15 minutes)
 	$(ENVIRONMENT) $(BIN)/python packages/papers/studies/papers.py

@@ -80,7 +80,8 @@ with tempfile.TemporaryDirectory() as folder:
     print(json.dumps({"cpu_s": time.process_time() - cpu}))
 """
 
-SWEEP_SAID = SWEEP.replace("workers=1", f"workers=1, {SAID}")
+SWEEP_SAID = SWEEP.replace("workers=1", f"workers=1, network='200g-ib', {SAID}")
+"""The network, too: hosts without one are a mixture of those that people have."""
 
 DOES_NOT_FIT = """
 import json, statistics, time

@@ -318,7 +318,7 @@ def campaign_lines(workers: int) -> Iterator[str]:
             with process_map(workers) as spread:
                 found = [item for item in spread(campaign_outcome, tasks_of([campaign])) if item is not None]
             yield (
-                " ".join([verdict(campaign.name, [item.mean for item in found]), *comparisons(found)]) + "\n"
+                " ".join([verdict(campaign.title, [item.mean for item in found]), *comparisons(found)]) + "\n"
             )
             yield from map(table_markdown, campaign_tables(campaign, found))
 

@@ -23,8 +23,10 @@ from ..arrays import Floats, Ints
 from ..records import dataclass
 
 _ARRAYS = ("feature", "threshold", "left", "right", "value", "roots")
-_FEW_ROWS = 16
+_FEW_ROWS = 64
 """Up to so many rows, walking each is faster than going down in blocks."""
+_APART = 20
+"""Blocks of a row, on average, from which on rows are too different to go down together."""
 _BLOCK = 1024
 """Rows that go down together: the extremes of their features stay in the cache."""
 _GRID = 2.0**40
@@ -133,6 +135,8 @@ class Forest:
         block = np.ones(len(node), dtype=np.intp)  # numbered as in a heap: halves of 1 are 2 and 3
         leaves: list[tuple[Ints, Ints, Ints]] = []
         while len(node):
+            if len(node) > _APART * len(x):
+                return self._walked(x)
             at = block * width
             at += self.feature.take(node)
             threshold = self.threshold.take(node)

@@ -21,11 +21,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import __version__
-from ..arrays import Indices
+from ..arrays import Floats, Indices
 from ..cost.job import Jobs
 from ..cost.terms import METHOD_TERMS, TERMS
 from ..errors import ConfigError, OutputError, PrecisionTimeError, required_module
@@ -409,14 +410,30 @@ def _columns(table: Table) -> list[list[Any]]:
 
 
 def _csv(table: Table, kinds: Mapping[str, type]) -> bytes:
-    text = io.StringIO()
-    columns = _columns(table)
-    for index, kind in enumerate(kinds.values()):
-        if kind is str:
-            safe = {cell: None if cell is None else table_cell(str(cell)) for cell in {*columns[index]}}
-            columns[index] = [safe[cell] for cell in columns[index]]
-    csv.writer(text, lineterminator="\n").writerows(zip(*columns, strict=True))
-    return text.getvalue().encode()
+    columns = [
+        _numbers(column) if kind is float else _cells(column.tolist())
+        for column, kind in zip(table.values(), kinds.values(), strict=True)
+    ]
+    return "".join(f"{','.join(row)}\n" for row in zip(*columns, strict=True)).encode()
+
+
+def _numbers(column: Floats) -> list[str]:
+    """As text in which every bit is kept; empty where there is nothing."""
+    if np.isinf(column).any():
+        return ["" if value != value else repr(value) for value in column.tolist()]  # noqa: PLR0124
+    found = msgspec.json.encode(column.tolist()).decode()[1:-1].split(",")
+    return ["" if text == "null" else text for text in found] if np.isnan(column).any() else found
+
+
+def _cells(values: Sequence[Any]) -> list[str]:
+    """As a spreadsheet reads them, each distinct text written once; empty where there is nothing."""
+    written: dict[Any, str] = {None: ""}
+    for cell in {*values} - {None}:
+        written[cell] = str(cell)
+        if isinstance(cell, str):
+            csv.writer(text := io.StringIO(), lineterminator="").writerow((table_cell(cell), ""))
+            written[cell] = text.getvalue()[:-1]
+    return [written[value] for value in values]
 
 
 def _jsonl(table: Table, kinds: Mapping[str, type]) -> bytes:

@@ -428,7 +428,7 @@ def _ghn_section(study: Mapping[str, Any], how: str) -> Section:
         title="One hypernetwork for all data types",
         claims=(
             Claim(
-                claim="a hypernetwork for each dataset",
+                claim="a hypernetwork for each dataset (an experiment)",
                 paper="-",
                 ours=f"{len(others)} others move the mean by at most "
                 f"{max(abs(item['mean'] - trained['mean']) for item in others.values()):.1f} points",

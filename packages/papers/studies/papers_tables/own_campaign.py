@@ -76,7 +76,8 @@ def own_campaign(path: Path = FILE) -> Campaign | None:
     shipped = predict_step_times(jobs, shipped_predictor(), coverage=_COVERAGE)
     return Campaign(
         key="own",
-        title=f"{len({item.model for item in measurements})} torchvision networks, our own campaign",
+        title=f"{len({item.model for item in measurements})} torchvision networks, our own campaign on "
+        "simulated servers",
         note=_note(measurements, left_out),
         table=replace(table, jobs=views, graphs=()),
         shipped_s=shipped.step_time_s,

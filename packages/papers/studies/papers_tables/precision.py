@@ -39,6 +39,7 @@ from precision_time_papers.precision_aware import SINGLE_PRECISION, PrecisionAwa
 from . import STORED
 from .claims import NO_FIGURE, Claim, PaperSection, at_least, at_most, percent
 from .scope import BLIND, BLIND_FP32, FOLDS, OURS, SCOPE, STAGES, TREES_BY_MODEL, UNSEEN_SOURCE, Study
+from .waits import predicted_waits, waits_table
 
 NO_RUN = "no published run, n = 0"
 
@@ -260,7 +261,8 @@ def by_network(study: Study) -> Section:
                 columns=("network", ">n", *(f">{name}" for name in SCOPE["precisions"])),
                 rows=tuple(rows),
                 note="The paper has ResNet-50, BERT and GPT-2 (digest, unverified), no figure per network. "
-                "The column n has other precisions in it as well.",
+                "The column n has other precisions in it as well. Searched for without success: "
+                f"{'; '.join(SCOPE['searched']['found_nothing'])}.",
             ),
         ),
     )
@@ -458,6 +460,7 @@ def recorded(study: Study) -> Section:
                 ),
                 rows=tuple(rows),
             ),
+            waits_table(study.table, study.sources, predicted_waits(study.table)),
             Table(
                 title="What campaigns of this package recorded, runs with a value",
                 columns=columns_of(

@@ -38,6 +38,7 @@ from precision_time_papers.registry import Needs
 
 from .claims import NO_FIGURE, Claim, PaperSection, at_least, percent
 from .embedding import embedding_sections
+from .input_share import input_sections
 from .one_campaign import (
     BOTH,
     CHOSEN,
@@ -99,6 +100,7 @@ def sections(*, executor: Executor, seeds: int = 1) -> tuple[Section, ...]:
         parts.append(_protocol_section(campaign, answers))
     return (
         *parts,
+        *input_sections(),
         *embedding_sections(),
         _cost_section(campaigns[0]),
         _search_section(corpus, executor),

@@ -72,6 +72,13 @@ class Campaign:
     labels: tuple[str, ...] = ("",)
     """Labels of the points that are learned from: those of a machine that does what it is asked."""
     words: str = ""
+    simulated: str = ""
+    """What of it is simulated, said wherever the campaign is named; empty where nothing is."""
+
+    @property
+    def title(self) -> str:
+        """Its name in headings and claims."""
+        return f"{self.name} ({self.simulated})" if self.simulated else self.name
 
     @property
     def path(self) -> Path:
@@ -84,6 +91,7 @@ CAMPAIGNS = (
     Campaign(
         name="own-ray-nodes-cpu",
         labels=("", "simulated-nodes"),
+        simulated="simulated nodes",
         words="simulated: Ray nodes in network namespaces of one machine, workers with an enforced share of "
         "a core",
     ),
@@ -151,7 +159,7 @@ def sections(
     for campaign in stored:
         group = [item for item in found if item.task.campaign == campaign]
         tables += campaign_tables(campaign, group)
-        words, means = f"Own campaign {campaign.name}", [item.mean for item in group]
+        words, means = f"Own campaign {campaign.title}", [item.mean for item in group]
         told += [verdict(words, means), *comparisons(group)]
         claims += claimed(words, means)
     if len(found) < len(tasks):
@@ -378,7 +386,7 @@ def campaign_tables(campaign: Campaign, outcomes: Sequence[Outcome]) -> Iterator
         )
     ]
     yield Table(
-        title=f"{campaign.name}: mean over the models",
+        title=f"{campaign.title}: mean over the models",
         columns=(
             "asked", "paper (average) %", ">models", ">points asked", ">best in selection, mean %",
             ">median %", ">sum of parts, mean %", *(f">{TECHNIQUES[name].title} %" for name in RULES),
@@ -390,7 +398,7 @@ def campaign_tables(campaign: Campaign, outcomes: Sequence[Outcome]) -> Iterator
         f"third interior value of a column in turn; extrapolation learns up to {BOUND:.0%} of the largest.",
     )  # fmt: skip
     yield Table(
-        title=f"{campaign.name}: every cell",
+        title=f"{campaign.title}: every cell",
         columns=(
             "model", "asked", ">learned from", ">asked points", "technique", ">mean %", ">median %",
             ">in 90 % interval %", ">flagged %", "flags",
@@ -407,7 +415,7 @@ def campaign_tables(campaign: Campaign, outcomes: Sequence[Outcome]) -> Iterator
         ),
     )  # fmt: skip
     yield flag_table(
-        campaign.name,
+        campaign.title,
         [item.flagged_errors for item in outcomes],
         [item.other_errors for item in outcomes],
     )

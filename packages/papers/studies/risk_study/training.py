@@ -62,7 +62,7 @@ def train(training: Training, plan: RiskPlan, *, device: str = "cpu", native: bo
     flushes = Flushes(plan.count_every)
     rounds = partial(model.rounds, training.group)
     products = Products(recipe, rounds, random, native=native, flushes=flushes)
-    loop = _Loop(model, plan, recipe, task, products, random)
+    loop = Loop(model, plan, recipe, task, products, random)
     tenth = model.steps / 10 / plan.evaluations
     evaluations = {model.steps - round(tenth * number) for number in range(plan.evaluations)}
     first, losses = loop.evaluate(), []
@@ -88,11 +88,11 @@ def train(training: Training, plan: RiskPlan, *, device: str = "cpu", native: bo
     )
 
 
-class _Loop:
-    """The steps of a training."""
+class Loop:
+    """The steps of a training; `products` are `Products`, or what chooses among several of them."""
 
     def __init__(
-        self, model: ModelPlan, plan: RiskPlan, recipe: Recipe, task: Task, products: Products, random: Any
+        self, model: ModelPlan, plan: RiskPlan, recipe: Recipe, task: Task, products: Any, random: Any
     ) -> None:
         self.model, self.recipe, self.task, self.products = model, recipe, task, products
         self.parameters = list(task.parameters.values())

@@ -8,9 +8,9 @@ from precision_time_papers.evaluation.regressions import regressions
 from precision_time_papers.evaluation.report import build_report
 
 BASELINE = Path(__file__).with_name("baseline.json")
-"""Of `precision-time papers report --only T5 --sample 4000 --folds 2 --seeds 3 --write-baseline FILE`."""
+"""Written by `make baselines`, as is the other."""
 DAY = Path(__file__).with_name("baseline_day.json")
-"""Likewise with `--sample 1000 --quick`: a tenth of the trees shows what broke as well."""
+"""A smaller sample, and a tenth of the trees: shows what broke as well."""
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from precision_time.errors import CaptureError, ConfigError
 from precision_time.workload.resolve import load_workload
 from precision_time_integrations.measure.steps import training
 from precision_time_integrations.measure.steps.catalog import built_in_models
+from precision_time_integrations.measure.steps.images import GENERATED
 from precision_time_integrations.measure.steps.models import INPUTS, MODULES
 from precision_time_integrations.measure.steps.tasks import build_task, in_memory, synthetic_pool
 from precision_time_integrations.measure.steps.training import (
@@ -25,6 +27,7 @@ from precision_time_integrations.measure.steps.training import (
     endless,
 )
 from precision_time_integrations.measure.trial import TrainingTrial
+from precision_time_papers.campaign.result import failed_result
 from precision_time_papers.campaign.worker import (
     WorkerContext,
     _generated,
@@ -212,3 +215,33 @@ def test_a_classifier_of_torchvision_reads_the_images_that_it_is_asked_to(trial_
     assert labels.max() < 10
     # torchvision states 1,235,496 parameters for 1000 classes, each a 1 x 1 convolution of 512 channels.
     assert sum(p.numel() for p in task.module.parameters()) == 1_235_496 - 990 * 513
+
+
+def test_generated_images_are_read_from_disk_in_every_step(
+    trial_of: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("precision_time_integrations.measure.steps.images.cache_folder", lambda: tmp_path)
+    small = {"side": 16.0, "stages": 1.0, "filters": 4.0, "hidden": 8.0, "classes": 7.0}
+    trial = trial_of(dataset="generated-images", dataset_samples=40, sizes=small, warmup_steps=0)
+    [images, labels], [again, same] = (next(build_task(trial, 0).batches(0)) for _ in range(2))
+    assert images.shape == (8, 3, 16, 16)
+    assert torch.equal(labels, same)
+    assert not torch.equal(images, again), "cropped and mirrored at random"
+    (folder,) = (tmp_path / GENERATED).iterdir()
+    files = sorted(folder.iterdir())
+    assert len(files) == 40
+    written = [path.stat().st_mtime_ns for path in files]
+    figures = measure_trial(trial, ALONE)
+    assert [path.stat().st_mtime_ns for path in files] == written, "written once"
+    assert 0.0 < figures["input_s"] < figures["step_time_s"]
+    files[0].unlink()
+    with pytest.raises(Exception, match="No such file|out of range"):
+        for _ in build_task(trial, 0).batches(0):
+            pass
+
+
+def test_a_result_says_what_its_samples_are(trial_of: Make) -> None:
+    trial = trial_of(dataset="generated-images")
+    result = failed_result("c", trial, [], "not run")
+    assert result.data_origin == "images from disk, generated, no CIFAR"
+    assert failed_result("c", trial_of(), [], "not run").data_origin == "random numbers in memory"

@@ -9,7 +9,7 @@ from precision_time.corpus.protocols import PROTOCOLS, SMALL_CLUSTER
 from precision_time.corpus.splits import SplitBy, group_numbers
 from precision_time.corpus.store import load_corpus
 from precision_time.errors import UnknownNameError
-from precision_time_papers.evaluation.comparison import QUESTIONS
+from precision_time_papers.evaluation.comparison import QUESTIONS, QUICK_OF_SETTING, QUICK_ROWS
 from precision_time_papers.evaluation.measured_jobs import (
     LEAST_OFFERED,
     can_be_sampled,
@@ -20,6 +20,7 @@ from precision_time_papers.evaluation.measured_jobs import (
     run_limit,
     sampled_jobs,
 )
+from precision_time_papers.predictddl.fitting import LEAST_GROUPS, LEAST_ROWS
 from precision_time_papers.registry import PREDICTORS, chosen_predictors
 
 ROWS = [item for item in load_corpus() if item.usable][::7]
@@ -81,6 +82,19 @@ def test_the_quick_sample_holds_jobs_that_can_be_sampled() -> None:
     jobs = [job for job in measured_jobs(sample) if can_be_sampled(job, np.arange(len(job.rows)))]
     assert len(jobs) >= 4
     assert sampled_jobs(ROWS[:50], 300) == ROWS[:50]
+
+
+def test_the_quick_sample_of_a_comparison_holds_a_setting_to_be_fitted_within() -> None:
+    sample = sampled_jobs(ROWS, QUICK_ROWS, of_setting=QUICK_OF_SETTING)
+    settings: dict[tuple[str, ...], list[str]] = {}
+    for item in sample:
+        name = (item.source, item.precision, item.stack.profile)
+        settings.setdefault(name, []).append(item.model)
+    most = max(settings.values(), key=lambda models: len(set(models)))
+    # Half of the rows, and of the architectures, are left where two folds hold out whole ones.
+    assert len(most) >= 2 * LEAST_ROWS
+    assert len(set(most)) >= 2 * LEAST_GROUPS
+    assert len([job for job in measured_jobs(sample) if can_be_sampled(job, np.arange(len(job.rows)))]) >= 4
 
 
 def test_no_predictor_runs_more_than_half_of_what_a_job_offers() -> None:

@@ -108,12 +108,19 @@ def test_a_cell_without_runs_says_so(study) -> None:
 
 
 def test_rows_of_the_communication_stage_add_up(study) -> None:
-    stage, campaigns = recorded(study).tables
+    stage, waits, campaigns = recorded(study).tables
     *each, whole = stage.rows
     assert whole[1] == (study.table.measured.jobs.exposed_s > 0.0).sum()
     for column in (1, 2, 3):
         assert sum(row[column] for row in each) == whole[column]
     assert all(max(row[3:]) <= row[1] for row in campaigns.rows)
+    by_source = {row[0]: row[1] for row in waits.rows}
+    assert by_source.pop("all") == sum(by_source.values()) == whole[2] > 0
+    table = study.table.measured
+    for name, count, _, error, *_ in waits.rows[:-1]:
+        chosen = (np.array(study.sources) == name) & (table.jobs.exposed_s > 0.0) & ~np.isnan(table.sync_s)
+        off = np.abs(table.jobs.exposed_s[chosen] / table.sync_s[chosen] - 1.0) * 100.0
+        assert (error, count) == (f"{off.mean():.1f} ({np.median(off):.1f})", chosen.sum())
 
 
 def test_spread_of_the_scope_is_within_that_of_all(study) -> None:

@@ -14,9 +14,15 @@ from precision_time_papers.ray_models.features import engineered
 from precision_time_papers.ray_models.points import Points
 from precision_time_papers.ray_models.report import remarks, score_rows, to_dict
 from precision_time_papers.ray_models.splits import SplitRule, splits_of
-from precision_time_papers.ray_models.study import Study, StudyPlan, pool_of, run_study
+from precision_time_papers.ray_models.study import Study, StudyPlan, chosen_first, pool_of, run_study
 from precision_time_papers.ray_models.techniques import TECHNIQUES
-from precision_time_papers.ray_models.tuning import FeatureSelection, Search, mape_percent, tune
+from precision_time_papers.ray_models.tuning import (
+    FeatureSelection,
+    Search,
+    TunedTechnique,
+    mape_percent,
+    tune,
+)
 
 BEYOND = SplitRule(method="extrapolation", bounds={"workers": 4.0})
 
@@ -66,15 +72,66 @@ def test_1_the_kept_model_is_the_best_in_selection_not_in_validation(
 ) -> None:
     errors: Mapping[str, float] = {"tree": 1.0, "nnls": 50.0}
 
-    def rigged(technique: Any, *rest: Any, **options: Any) -> Any:
-        return replace(tune(technique, *rest, **options), selection_mape=errors[technique.name])
+    def rigged(_: Any, technique: Any, __: Any) -> tuple[float, ...]:
+        return (errors[technique.name],) * 5
 
-    monkeypatch.setattr("precision_time_papers.ray_models.study.tune", rigged)
+    monkeypatch.setattr("precision_time_papers.ray_models.study._nested_errors", rigged)
     rule = SplitRule(method="extrapolation", bounds={"batch": 32.0})
     study = run_study(ring_points(), plan("nnls", "tree", validation=rule))
     validation = {score.technique.name: score.validation_mape for score in study.scores}
     assert validation["nnls"] < validation["tree"]
     assert [item.technique.name for item in study.chosen] == ["tree"]
+
+
+def tuned(name: str, *errors: float) -> TunedTechnique:
+    return TunedTechnique(
+        technique=TECHNIQUES[name],
+        parameters={},
+        columns=None,
+        selection_mape=0.0,
+        candidates=1,
+        nested_errors=errors,
+    )
+
+
+@pytest.mark.parametrize(
+    ("others", "taken"),
+    [
+        # Ridge is closer by 2 of 10 points, and by more than one standard error of the difference.
+        ([tuned("ridge", 8.0, 7.0, 9.0, 8.0)], "ridge"),
+        # The same mean, of one configuration alone: that may be chance, and the rule stays.
+        ([tuned("ridge", 2.0, 10.0, 10.0, 10.0), tuned("tree", 2.0, 10.0, 10.0, 10.0)], "work"),
+        # Trees have to beat ridge, not only the rule that ridge has beaten.
+        ([tuned("ridge", 8.0, 7.0, 9.0, 8.0), tuned("tree", 8.0, 7.0, 9.0, 7.9)], "ridge"),
+        ([tuned("ridge", 8.0, 7.0, 9.0, 8.0), tuned("tree", 4.0, 4.0, 4.0, 4.0)], "tree"),
+        # The better of two rules is what the others are compared with.
+        ([tuned("samples", 4.0, 4.0, 4.0, 4.0), tuned("ridge", 4.0, 4.0, 4.0, 3.9)], "samples"),
+    ],
+)
+def test_1_a_rule_stays_until_it_is_beaten_by_a_standard_error(
+    others: list[TunedTechnique], taken: str
+) -> None:
+    rule = tuned("work", 10.0, 10.0, 10.0, 10.0)
+    chosen = chosen_first([*others, rule])
+    assert chosen[0].technique.name == taken
+    assert len(chosen) == 1 + len(others)
+    assert [item.nested_mape for item in chosen[1:]] == sorted(item.nested_mape for item in chosen[1:])
+
+
+def test_1_a_technique_is_tuned_again_without_the_points_it_is_compared_on(
+    ring_points: Callable[..., Points],
+) -> None:
+    """Among many candidates one fits noise by chance: its least error is not what techniques go by."""
+    points = ring_points(noise=0.3)
+    rule = SplitRule(method="kfold", folds=3)
+    study = run_study(points, plan("forest", validation=rule), keep=False)
+    ((chosen,), (score,)) = study.chosen, study.scores
+    assert chosen.candidates > 1
+    assert chosen.nested_mape != chosen.selection_mape
+    assert len(chosen.nested_errors) == len(
+        np.unique(points.take(splits_of(points, rule)[0][0]).configurations)
+    )
+    assert score.selection_mape > 0.0
 
 
 def test_2_training_errors_are_no_validation_errors(ring_points: Callable[..., Points]) -> None:

@@ -118,13 +118,21 @@ class WorkerGroup:
         return "".join(parts)
 
 
+DATA_ORIGINS: Mapping[str, str] = {
+    "synthetic": "random numbers in memory",
+    "digits": "digits of scikit-learn in memory",
+    "generated-images": "images from disk, generated, no CIFAR",
+}
+"""Dataset of a trial to what its samples are; every other one is a folder of images."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingTrial:
     """One training run of a group of workers."""
 
     model: str
     dataset: str
-    """synthetic, digits, or the folder of an ImageFolder."""
+    """synthetic, digits, generated-images, or the folder of an ImageFolder."""
     dataset_samples: int
     """Of the whole dataset."""
     fraction: float
@@ -152,6 +160,11 @@ class TrainingTrial:
     """Held-out samples that the job evaluates after each epoch, over those of the epoch."""
     checkpoint: bool = False
     """Whether rank 0 writes a checkpoint after each epoch."""
+
+    @property
+    def data_origin(self) -> str:
+        """What the samples are and where they are read from."""
+        return DATA_ORIGINS.get(self.dataset, "images from disk")
 
     @property
     def num_samples(self) -> int:

@@ -27,6 +27,8 @@ from precision_time_integrations.measure.steps.catalog import (
 from precision_time_integrations.measure.trial import TrainingTrial, WorkerGroup
 
 _SYNTHETIC_SAMPLES = 2048
+_MADE = ("synthetic", "generated-images")
+"""Datasets of as many samples as a campaign asks for."""
 _MOST_TRIALS = 100_000
 _IMAGES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})
 
@@ -59,9 +61,10 @@ class SizedModel(_Model):
 class Dataset(_Model):
     """What is trained on."""
 
-    name: Literal["synthetic", "digits", "imagefolder"] = "synthetic"
+    name: Literal["synthetic", "generated-images", "digits", "imagefolder"] = "synthetic"
+    """generated-images: written to disk once, and read, decoded and augmented in the steps that are timed."""
     samples: Count | None = None
-    """Of synthetic data: how many there are in an epoch of the whole."""
+    """Of synthetic data and generated images: how many there are in an epoch of the whole."""
     path: Path | None = None
     """Of an ImageFolder: its folder, one folder of images per class; every node must see it."""
 
@@ -252,11 +255,11 @@ def _trials(file: CampaignFile, sweep: Sweep) -> Iterator[TrainingTrial]:
 
 def _dataset(data: Dataset) -> tuple[str, int]:
     """Name of a dataset in the rows, and its samples."""
-    if data.name == "synthetic":
+    if data.name in _MADE:
         return data.name, data.samples or _SYNTHETIC_SAMPLES
     if data.samples is not None:
         raise ConfigError(
-            f"data.samples is for synthetic data; {data.name} has its own. To fix: use fractions."
+            f"data.samples is for {' and '.join(_MADE)}; {data.name} has its own. To fix: use fractions."
         )
     if data.name == "digits":
         return data.name, digits_sizes()["samples"]

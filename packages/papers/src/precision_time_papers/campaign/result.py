@@ -23,14 +23,14 @@ from precision_time.errors import CorpusError, validation_problems
 from precision_time.io import open_input_text, table_cell
 from precision_time_integrations.measure.trial import TrainingTrial
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Of the columns below and of the store. A column that is added or changes its meaning raises it."""
 
 _OVERSUBSCRIBED, _SIMULATED = "oversubscribed", "simulated-nodes"
 _LONGEST_ERROR = 500
 _OF_TRIAL = (
     "key", "repeat", "model", "dataset", "num_samples", "batch_per_worker", "precision", "optimizer",
-    "machine", "link_bytes_per_s",
+    "machine", "link_bytes_per_s", "data_origin",
 )  # fmt: skip
 _OF_WORKER = (
     "device", "framework_version", "ray_version", "python_version", "cpu_limit", "vector_isa",
@@ -52,7 +52,7 @@ class TrialResult:
     """0, 1, ..."""
     model: str
     dataset: str
-    """synthetic, digits, or the path of an ImageFolder."""
+    """synthetic, digits, generated-images, or the path of an ImageFolder."""
     dataset_fraction: float
     """Share of the dataset, above 0 to 1."""
     num_samples: int
@@ -102,6 +102,8 @@ class TrialResult:
     """Vector instructions of the workers' libraries, where they are CPUs: avx512, avx2 ... (processor.py)."""
     link_bytes_per_s: float | None = None
     """Of the network of a node, each way, as the campaign states it."""
+    data_origin: str = ""
+    """What the samples are and where they are read from; empty in results of older releases."""
 
     # Start-up, apart from training.
     group_start_s: float | None = None
@@ -125,6 +127,8 @@ class TrialResult:
     """Median per step from the last local gradient to the last reduced one; None with one worker."""
     gradient_wait_method: str = ""
     """ddp-hook-host-clock, ddp-hook-cuda-events, or empty."""
+    input_s: float | None = None
+    """Median per step of waiting for the batch: reading, decoding and augmenting where it comes from disk."""
 
     # Epochs [s].
     steps_per_epoch: int | None = None

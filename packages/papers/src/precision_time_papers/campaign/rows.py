@@ -153,6 +153,8 @@ def _notes(result: TrialResult) -> Iterator[str]:
     yield f"median of {result.num_steps} steps, warm-up excluded"
     ray = f"Ray {result.ray_version}" if result.ray_version else "no Ray"
     yield f"{ray}, {result.backend or 'no'} collectives"
+    if result.data_origin:
+        yield result.data_origin
     if result.cpu_limit:
         yield f"{result.cpus_per_worker:g} of a core enforced ({result.cpu_limit})"
     if result.gradient_wait_s is not None:

@@ -194,6 +194,7 @@ def _train(trial: TrainingTrial, context: WorkerContext, task: TrainingTask, sta
         nonlocal batches
         batches = endless(task.batches)
         trainer.marks.clear()
+        trainer.input_s.clear()
 
     figures = _timed(
         trial,
@@ -211,6 +212,7 @@ def _train(trial: TrainingTrial, context: WorkerContext, task: TrainingTask, sta
         "params": sum(parameter.numel() for parameter in module.parameters()),
         "gradient_wait_s": statistics.median(waits) if waits else None,
         "gradient_wait_method": trainer.wait_method if waits else "",
+        "input_s": statistics.median(trainer.input_s),
     }
 
 

@@ -50,7 +50,8 @@ def run(
         ),
     ] = None,
     data: Annotated[
-        str, typer.Option("--data", help="synthetic, digits, or the folder of an ImageFolder.")
+        str,
+        typer.Option("--data", help="synthetic, generated-images, digits, or the folder of an ImageFolder."),
     ] = "synthetic",
     samples: Annotated[
         int | None, typer.Option("--samples", help="Samples of the whole synthetic dataset.")
@@ -288,6 +289,6 @@ def export(
 
 
 def _data(name: str, samples: int | None) -> dict[str, Any]:
-    if name in ("synthetic", "digits"):
+    if name in ("synthetic", "generated-images", "digits"):
         return {"name": name, "samples": samples}
     return {"name": "imagefolder", "path": name, "samples": samples}

@@ -37,7 +37,8 @@ from .replay import replay_jobs
 from .tables import Report, introduction
 
 FOLDS, QUICK_FOLDS = 5, 2
-QUICK_ROWS = 900
+QUICK_ROWS, QUICK_OF_SETTING = 900, 240
+"""Rows of a quick comparison, and those of one setting: two folds of them leave enough to fit within it."""
 QUICK_REPLAYED = 3
 SEARCH_SEEDS, QUICK_SEARCH_SEEDS = 2, 1
 
@@ -112,7 +113,7 @@ def compare(
     require_fitting()
     rows = [item for item in load_corpus() if item.usable]
     if quick:
-        rows = sampled_jobs(rows, QUICK_ROWS)
+        rows = sampled_jobs(rows, QUICK_ROWS, of_setting=QUICK_OF_SETTING)
     kept = cache_folder() if folder is None else folder
     priced = priced_corpus(rows, progress=progress, folder=kept)
     return compared(priced, predictors, seeds=seeds, quick=quick, folder=kept, progress=progress)

@@ -29,6 +29,8 @@ LEAST_RUNS, MOST_RUNS = 4, 7
 _JOBS_SHARE = 0.6
 _MOST_OF_A_JOB = 40
 """Configurations of a job in a sample."""
+_MODELS_OF_A_SETTING = 12
+"""Models, at the least, among the rows of one setting in a sample."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,22 +121,51 @@ def run_limit(offered: int) -> int:
     return min(max(LEAST_RUNS, offered // 2), MOST_RUNS)
 
 
-def sampled_jobs(rows: Sequence[Measurement], count: int) -> list[Measurement]:
+def sampled_jobs(rows: Sequence[Measurement], count: int, *, of_setting: int = 0) -> list[Measurement]:
     """About `count` rows: up to six tenths of jobs that can be sampled, one row of each configuration.
 
     The rest is drawn from all other rows. All rows when there are no more than `count`.
+
+    Args:
+        rows: To draw from.
+        count: How many.
+        of_setting: So many of them of one setting (source, precision, software, dataset): without them no
+            setting of a small sample has enough runs for a predictor that is fitted within one.
     """
     if count >= len(rows):
         return list(rows)
     draw = np.random.default_rng(0)
     jobs = [job for job in measured_jobs(rows) if can_be_sampled(job, np.arange(len(job.rows)))]
-    taken: list[int] = []
+    taken = _of_one_setting(rows, of_setting)
+    count_of_jobs = _JOBS_SHARE * count + len(taken)
     for place in draw.permutation(len(jobs)):
-        if len(taken) >= _JOBS_SHARE * count:
+        if len(taken) >= count_of_jobs:
             break
         found = jobs[place].rows
         kept = np.unique(np.linspace(0, len(found) - 1, min(len(found), _MOST_OF_A_JOB)).round().astype(int))
         taken += [int(found[index][0]) for index in kept]
     rest = np.setdiff1d(np.arange(len(rows)), taken)
     taken += draw.choice(rest, size=max(count - len(taken), 0), replace=False).tolist()
-    return [rows[index] for index in sorted(taken)]
+    return [rows[index] for index in sorted(set(taken))]
+
+
+def _of_one_setting(rows: Sequence[Measurement], count: int) -> list[int]:
+    """Places of about `count` data-parallel rows of the setting with most models, all rows of a few models.
+
+    One row of each model first would be as many operator graphs to price.
+    """
+    settings: dict[tuple[str, ...], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for index, item in enumerate(rows):
+        layout = item.layout
+        if count and (layout is None or layout.tp * layout.pp * layout.cp * layout.ep == 1):
+            parts = (source_name(item), item.precision, item.precision_variant, item.stack.profile)
+            settings[*map(str, parts), item.dataset or str(item.task)][item.model].append(index)
+    if not settings:
+        return []
+    models = max(settings.values(), key=len)
+    taken: list[int] = []
+    for found in sorted(models.values(), key=len, reverse=True):
+        taken += found[: max(count // _MODELS_OF_A_SETTING, 1)]
+        if len(taken) >= count:
+            break
+    return taken

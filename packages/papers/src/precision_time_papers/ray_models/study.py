@@ -1,9 +1,11 @@
 """A study: techniques tuned and compared inside the training part, the best one judged on the rest.
 
 Order, for each split of the validation: inner splits of the training part -> parameters and features of each
-technique -> the technique with the lowest selection error -> fit on the whole training part -> error on the
-test points. Nothing before the last step has seen them. The model that is kept is chosen in the same way on
-all points, so that its own error is that of the validation and never that of its fit.
+technique -> the technique, see `chosen_first` -> fit on the whole training part -> error on the test points.
+Nothing before the last step has seen them. Techniques are compared by nested splits: each is tuned again
+without the inner test points, so that one with many candidates gains nothing by their number. The model that
+is kept is chosen in the same way on all points, so that its own error is that of the validation and never
+that of its fit.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ class TechniqueScore:
     training_mape: float
     """On the points it was fitted on: how closely it follows them, not how well it predicts."""
     selection_mape: float
-    """On inner splits of the training part: what it is chosen by."""
+    """On inner splits of the training part, tuned without them: what it is chosen by."""
     validation_mape: float
     """On points that neither fit nor choice has seen."""
     fit_time_s: float
@@ -86,7 +88,7 @@ class SplitPredictions:
 
     rows: Ints
     best_s: Floats
-    """By the technique that was best in selection."""
+    """By the technique chosen in selection."""
     blend_s: Floats
     """By the geometric mean of the `blend` best ones; the same for a blend of one."""
     best: str
@@ -102,7 +104,7 @@ class Study:
     plan: StudyPlan
     points: Points
     scores: tuple[TechniqueScore, ...]
-    """Best in selection first."""
+    """Least selection error first; the one chosen may be a simpler one."""
     left_out: Mapping[str, str]
     """Technique to why it was not tried."""
     test: tuple[SplitPredictions, ...]
@@ -230,13 +232,16 @@ class _Workbench:
         divisor = self.predicted_s[rows] if technique.grey else np.ones(len(rows))
         return self.x[rows, :width], self.points.measured[rows] / divisor, divisor
 
-    def rank(self, technique: Technique, selection_mape: float) -> tuple[bool, float]:
-        """Order of choice: the selection error, after techniques to which the column asked is no label.
+    def asks_labels(self, technique: Technique) -> bool:
+        """Whether the column asked is a label to a technique: such a one is taken only where all are.
 
         Where selection can only be by folds, a rule with a constant for each value would seem without error.
         """
-        asked = frozenset(self.plan.validation.columns)
-        return bool(asked & technique.labels(self.pool)), selection_mape
+        return bool(frozenset(self.plan.validation.columns) & technique.labels(self.pool))
+
+    def rank(self, technique: Technique, selection_mape: float) -> tuple[bool, float]:
+        """Order of tables: the selection error, after techniques to which the column asked is no label."""
+        return self.asks_labels(technique), selection_mape
 
     def fit(self, tuned: TunedTechnique, rows: Ints) -> Any:
         """A candidate fitted on some rows."""
@@ -384,7 +389,7 @@ def _validated(workbench: _Workbench, split: Split, progress: Progress, *, judge
         answers.append(workbench.predict(item, fitted, test))
         errors[item.technique.name] = (
             mape_percent(measured[train], workbench.predict(item, fitted, train)),
-            item.selection_mape,
+            item.nested_mape,
             mape_percent(measured[test], answers[-1]),
             seconds[item.technique.name] + fit_s,
         )
@@ -406,18 +411,94 @@ def _tuned(
     if note:
         workbench.notes[note] = None
     tuned, seconds = [], {}
+    nested = [(rows[train], rows[test], _nested_splits(workbench, rows[train])) for train, test in inner]
     for technique in workbench.techniques:
         progress(technique.title)
         started = time.perf_counter()
-        x, y, _ = workbench.table(technique, rows)
-        tuned.append(
-            tune(
-                technique, workbench.pool, x, y, inner,
-                search=plan.search, feature_selection=plan.feature_selection, seed=plan.seed,
-            )
-        )  # fmt: skip
+        found = _candidate(workbench, technique, rows, inner)
+        tuned.append(replace(found, nested_errors=_nested_errors(workbench, technique, nested)))
         seconds[technique.name] = time.perf_counter() - started
-    return tuple(sorted(tuned, key=lambda item: workbench.rank(item.technique, item.selection_mape))), seconds
+    usable = [item for item in tuned if not workbench.asks_labels(item.technique)]
+    others = [item for item in tuned if workbench.asks_labels(item.technique)]
+    return (*chosen_first(usable), *chosen_first(others)), seconds
+
+
+def chosen_first(tuned: Sequence[TunedTechnique]) -> tuple[TunedTechnique, ...]:
+    """Techniques by nested error, the one to take first: the simplest that none beats by a standard error.
+
+    Beginning with rules, the best of the next complexity takes over only where it is closer by more than one
+    standard error of the difference, over the configurations that both were asked for. The rule of one
+    standard error is Breiman et al.'s (Classification and Regression Trees, 1984, section 3.4.3), of paired
+    differences here.
+    """
+    ordered = sorted(tuned, key=lambda item: item.nested_mape)
+    if not ordered:
+        return ()
+    taken: TunedTechnique | None = None
+    for complexity in sorted({item.technique.complexity for item in ordered}):
+        best = next(item for item in ordered if item.technique.complexity == complexity)
+        if taken is None or _is_closer(best, taken):
+            taken = best
+    assert taken is not None
+    return (taken, *(item for item in ordered if item is not taken))
+
+
+def _is_closer(one: TunedTechnique, other: TunedTechnique) -> bool:
+    """Whether the nested error of `one` is below that of `other` by more than a standard error."""
+    gain = np.array(other.nested_errors) - np.array(one.nested_errors)
+    if len(gain) < 2:
+        return False
+    return bool(gain.mean() > gain.std(ddof=1) / np.sqrt(len(gain)))
+
+
+def _candidate(
+    workbench: _Workbench, technique: Technique, rows: Ints, splits: Sequence[Split]
+) -> TunedTechnique:
+    """A technique tuned on splits of some rows."""
+    plan = workbench.plan
+    x, y, _ = workbench.table(technique, rows)
+    return tune(
+        technique, workbench.pool, x, y, splits,
+        search=plan.search, feature_selection=plan.feature_selection, seed=plan.seed,
+    )  # fmt: skip
+
+
+def _is_searched(plan: StudyPlan, technique: Technique) -> bool:
+    """Whether a technique has more than one candidate."""
+    chooses = plan.feature_selection.method != "none" and technique.linear
+    return chooses or (plan.search.method != "none" and bool(technique.grid or technique.ranges))
+
+
+def _nested_splits(workbench: _Workbench, rows: Ints) -> tuple[Split, ...]:
+    """Splits of an inner training part; none where it is too small to be split again."""
+    try:
+        return _inner_splits(workbench.points.take(rows), workbench.plan)[0]
+    except ConfigError:
+        return ()
+
+
+def _nested_errors(
+    workbench: _Workbench, technique: Technique, nested: Sequence[tuple[Ints, Ints, Sequence[Split]]]
+) -> tuple[float, ...]:
+    """Errors [%] of the configurations of the inner test rows, tuned and fitted on the inner training rows.
+
+    Where those are too small to be split again, or nothing is searched, the technique's defaults are fitted.
+    """
+    measured, configurations = workbench.points.measured, workbench.points.configurations
+    errors: dict[int, list[float]] = {}
+    for train, test, splits in nested:
+        found = (
+            _candidate(workbench, technique, train, splits)
+            if splits and _is_searched(workbench.plan, technique)
+            else TunedTechnique(
+                technique=technique, parameters={}, columns=None, selection_mape=np.nan, candidates=0
+            )
+        )
+        predicted = workbench.predict(found, workbench.fit(found, train), test)
+        shares = np.abs(predicted - measured[test]) / measured[test] * 100.0
+        for group, share in zip(configurations[test].tolist(), shares.tolist(), strict=True):
+            errors.setdefault(group, []).append(share)
+    return tuple(float(np.mean(errors[group])) for group in sorted(errors))
 
 
 def _inner_splits(points: Points, plan: StudyPlan) -> tuple[tuple[Split, ...], str]:
@@ -496,6 +577,6 @@ def _card(item: TunedTechnique, pool: FeaturePool) -> dict[str, Any]:
         "technique": item.technique.name,
         "parameters": dict(item.parameters),
         "features": None if columns is None else [feature_name(pool.features[index]) for index in columns],
-        "selection_mape_percent": item.selection_mape,
+        "selection_mape_percent": item.nested_mape,
         "candidates": item.candidates,
     }

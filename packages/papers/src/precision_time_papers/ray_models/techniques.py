@@ -75,6 +75,8 @@ class Technique:
     title: str
     estimator: str
     """Module and class of the regressor."""
+    complexity: int = 2
+    """0: rules of proportion and Amdahl's; 1: coefficients of a formula; 2: everything else."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Its arguments where nothing is searched."""
     seeded: bool = False

@@ -54,9 +54,17 @@ class TunedTechnique:
     columns: tuple[int, ...] | None
     """Indices of features, if they were chosen."""
     selection_mape: float
-    """Percent, mean over the inner splits."""
+    """Percent, mean over the inner splits: the least of its candidates, and so too low by their number."""
     candidates: int
     """That were compared."""
+    nested_errors: tuple[float, ...] = ()
+    """Percent, of each configuration of the inner test rows, in the same order for every technique: by the
+    candidate that was tuned without them. Techniques are compared by these."""
+
+    @property
+    def nested_mape(self) -> float:
+        """Their mean [%]."""
+        return float(np.mean(self.nested_errors))
 
     def build(self, pool: FeaturePool, seed: int) -> Any:
         """The unfitted estimator."""

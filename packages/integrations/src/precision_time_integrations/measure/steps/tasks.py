@@ -13,6 +13,7 @@ from precision_time.errors import ConfigError, import_failure
 
 from ..trial import ModelSpec, TrainingTrial
 from .catalog import TORCHVISION, TORCHVISION_SIZES, built_in_models, digits_sizes, planned_models
+from .images import GENERATED, generated_images, read_batches
 from .models import (
     IMAGE_CLASSES,
     IMAGE_SIDE,
@@ -65,6 +66,12 @@ def from_folder(trial: TrainingTrial, rank: int, images: Any) -> Batches:
         return torch.stack([image for image, _ in pairs]), torch.tensor([label for _, label in pairs])
 
     return lambda epoch: map(batch, sample_rows(trial, rank, epoch))
+
+
+def from_generated(trial: TrainingTrial, rank: int, *, side: int, classes: int) -> Batches:
+    """Generated images, written to disk where they are not there, and read in every step."""
+    images = generated_images(side=side, classes=classes, samples=trial.num_samples)
+    return lambda epoch: read_batches(images, sample_rows(trial, rank, epoch))
 
 
 def synthetic_pool(trial: TrainingTrial, kind: str, sizes: Sizes) -> Batch:
@@ -134,7 +141,7 @@ def build_task(trial: TrainingTrial, rank: int) -> TrainingTask:
     if trial.model in built_in_models():
         return _built_in(trial, rank)
     if trial.model.startswith(TORCHVISION):
-        return _torchvision(trial)
+        return _torchvision(trial, rank)
     spec = planned_models().get(trial.model) or _spec(trial.model)
     if spec.library == "timm":
         return _timm(trial, rank, spec)
@@ -158,6 +165,9 @@ def _built_in(trial: TrainingTrial, rank: int) -> TrainingTask:
             f"{trial.model} reads {model.inputs}, and {trial.dataset} holds images. To fix: use synthetic "
             "data."
         )
+    elif trial.dataset == GENERATED:
+        sizes = {**sizes, "channels": 3}
+        batches = from_generated(trial, rank, side=int(sizes["side"]), classes=int(sizes["classes"]))
     elif trial.dataset == "digits":
         digits = digits_sizes()
         stages = {"stages": min(sizes["stages"], digits["poolings"])} if "stages" in sizes else {}
@@ -175,6 +185,8 @@ def _timm(trial: TrainingTrial, rank: int, spec: ModelSpec) -> TrainingTask:
     if trial.dataset == "synthetic":
         sizes = {"side": side, "channels": 3, "classes": classes}
         batches = in_memory(trial, rank, synthetic_pool(trial, "images", sizes))
+    elif trial.dataset == GENERATED:
+        batches = from_generated(trial, rank, side=side, classes=classes)
     elif trial.dataset == "digits":
         raise ConfigError(f"{trial.model} cannot read 8 x 8 digits. To fix: use cnn, mlp or synthetic data.")
     else:
@@ -183,13 +195,19 @@ def _timm(trial: TrainingTrial, rank: int, spec: ModelSpec) -> TrainingTask:
     return TrainingTask(module=Classifier(timm_network(spec, num_classes=classes)), batches=batches)
 
 
-def _torchvision(trial: TrainingTrial) -> TrainingTask:
-    """A classifier of torchvision's; the same batch of random images in every step."""
-    if trial.dataset != "synthetic":
-        raise ConfigError(f"{trial.model} cannot read {trial.dataset}. To fix: use synthetic data.")
+def _torchvision(trial: TrainingTrial, rank: int) -> TrainingTask:
+    """A classifier of torchvision's; of synthetic data the same batch of random images in every step."""
     sizes = {**TORCHVISION_SIZES, "channels": 3, **trial.sizes}
+    module = Classifier(torchvision_network(trial.model, int(sizes["classes"])))
+    if trial.dataset == GENERATED:
+        batches = from_generated(trial, rank, side=int(sizes["side"]), classes=int(sizes["classes"]))
+        return TrainingTask(module=module, batches=batches)
+    if trial.dataset != "synthetic":
+        raise ConfigError(
+            f"{trial.model} cannot read {trial.dataset}. To fix: use synthetic or generated-images."
+        )
     built = BuiltModel(
-        module=Classifier(torchvision_network(trial.model, int(sizes["classes"]))),
+        module=module,
         batch=INPUTS["images"](trial.batch_per_worker, sizes),
         batch_size=trial.batch_per_worker,
     )

@@ -106,6 +106,8 @@ class Trainer:
         self.optimizer = optimizer
         self.marks: list[tuple[Any, Any, Any, Any]] = []
         """Of each step of `run`: begin, last local gradient, end of the backward pass, end."""
+        self.input_s: list[float] = []
+        """Of each step of `run`: until its batch was in memory of the host, part of the step."""
         self._grad_accum = grad_accum
         self._ready: Any = None
         """When the last bucket of the backward pass was ready."""
@@ -145,7 +147,7 @@ class Trainer:
         self._scaler.update()
 
     def run(self, batches: Iterator[Batch], most: int) -> float:
-        """Train on the next `most` batches, which are in memory of the host.
+        """Train on the next `most` batches, which come into memory of the host as they are asked for.
 
         Returns:
             The wall time, the device's work included [s].
@@ -155,7 +157,10 @@ class Trainer:
         start_s = time.perf_counter()
         begin = _mark(kind)
         for _ in range(most):
-            self.backward(tuple(tensor.to(self.device, non_blocking=True) for tensor in next(batches)))
+            asked_s = time.perf_counter()
+            batch = next(batches)
+            self.input_s.append(time.perf_counter() - asked_s)
+            self.backward(tuple(tensor.to(self.device, non_blocking=True) for tensor in batch))
             reduced = _mark(kind)
             self.update()
             end = _mark(kind)
