@@ -27,8 +27,9 @@ KEYS = {"cheapest": "usd", "fastest": "time_s", "greenest": "carbon_g"}
 @pytest.fixture(scope="module")
 def exhaustive(offered, on_demand):
     """Every candidate on demand, one by one: an answer, a run, a bill."""
-    rows = []
-    longer = outcomes.longer_when_chosen(len(on_demand().rows))
+    rows, timed = [], on_demand().rows
+    columns = (timed.table[name] for name in ("device", "gpus", "nodes"))
+    ties = dict(zip(zip(*columns, strict=True), timed.longer, strict=True))
     for offer in offered:
         largest = max(
             each.devices_per_instance
@@ -66,7 +67,9 @@ def exhaustive(offered, on_demand):
                 "time_s": time_s,
                 "usd": hosts * offer.usd_per_hour * time_s / 3600.0,
                 "carbon_g": math.nan if energy.carbon_g is None else float(energy.carbon_g),
-                "chance": lambda within, work=work: float(work.probability_within(within / longer)),
+                "chance": lambda within, work=work, longer=ties[offer.device, gpus, hosts]: float(
+                    work.probability_within(within / longer)
+                ),
             })  # fmt: skip
     return lambda: rows
 
@@ -151,10 +154,32 @@ def test_offers_that_are_left_out_of_many_are_never_chosen(found, monkeypatch):
     assert [each.candidate for each in again] == [each.candidate for each in found.choices]
 
 
-def test_the_best_of_many_is_less_certain_than_of_few() -> None:
-    longer = [outcomes.longer_when_chosen(options) for options in (1, 2, 9, 10, 500)]
-    assert longer[0] == 1.0
-    assert longer == sorted(longer) and longer[-1] > longer[1] > 1.0
+def test_near_ties_draw_the_best_up_and_the_worst_down_and_leave_a_lone_one() -> None:
+    excess = outcomes.excess_by_ties(np.array([0.0, 0.1, 5.0]), 0.1)
+    least = 0.2 * math.exp(-1.0) / (1.0 + math.exp(-1.0))
+    assert excess == pytest.approx([least, -least, 0.0])
+    assert outcomes.excess_by_ties(np.array([0.0, 0.1, 0.1]), 0.1)[0] > excess[0]
+    assert outcomes.excess_by_ties(np.array([0.0, 0.1]), 0.0).tolist() == [0.0, 0.0]
+    many = np.random.default_rng(0).uniform(0.0, 3.0, 2000)
+    assert outcomes.excess_by_ties(many, 0.1)[::9] == pytest.approx(
+        [outcomes.excess_by_ties(np.array([each, *many]), 0.1)[0] for each in many[::9]], abs=0.01
+    )
+
+
+@pytest.mark.parametrize("options", [3, 10, 100])
+def test_the_chance_of_the_chosen_is_kept_where_errors_are_as_said(options: int) -> None:
+    rng, own, shared = np.random.default_rng(1), 0.11, 0.13
+    said, drawn = [], []
+    for _ in range(2000):
+        true = rng.uniform(0.0, 1.0, options)
+        predicted = true + rng.normal(0.0, own, options) + rng.normal(0.0, shared)
+        best = int(np.argmin(predicted))
+        said.append(true[best] - predicted[best])
+        drawn.append(outcomes.excess_by_ties(predicted, own)[best])
+    late = 1.2816 * math.hypot(own, shared)
+    before, after = np.mean(np.array(said) <= late), np.mean(np.array(said) - drawn <= late)
+    assert abs(np.mean(said) - np.mean(drawn)) < 0.5 * np.mean(said)
+    assert abs(after - 0.9) < abs(before - 0.9)
 
 
 def test_terms_add_up_and_probabilities_grow_with_the_deadline(found):

@@ -18,7 +18,6 @@ from precision_time.io import packaged_toml
 from precision_time.planning.decision.api import plan
 from precision_time.planning.decision.candidate import Candidate
 from precision_time.planning.decision.limits import Limits
-from precision_time.planning.decision.outcomes import longer_when_chosen
 from precision_time.planning.decision.result import Plan
 from precision_time.planning.run.duration import Work, total_s
 from precision_time.planning.run.settings import checkpoint_bytes, compilation_s, default_settings
@@ -65,7 +64,7 @@ class Compared:
 
 
 def timed_alone(
-    candidate: Candidate, limits: Limits, ask: Callable[[Request], Prediction], *, options: int
+    candidate: Candidate, limits: Limits, ask: Callable[[Request], Prediction], *, longer: float
 ) -> Alone:
     """One candidate from its request alone, by the functions that take one run.
 
@@ -73,7 +72,7 @@ def timed_alone(
         candidate: Whose request, hosts and price are read.
         limits: That it may break.
         ask: Answers a request.
-        options: Alternatives that it is one of.
+        longer: Times its predicted time, for being compared with near ties.
     """
     request = Request.of(candidate.request)
     answer = ask(request)
@@ -97,7 +96,7 @@ def timed_alone(
     usd = math.inf if candidate.usd_per_hour is None else candidate.usd_per_hour * time_s / _SECONDS_PER_HOUR
     feasible = limits.budget_usd is None or usd <= limits.budget_usd
     if limits.deadline_s is not None:
-        within_s = limits.deadline_s / longer_when_chosen(options)
+        within_s = limits.deadline_s / longer
         feasible = feasible and float(work.probability_within(within_s)) >= limits.confidence
     return Alone(time_s=time_s, usd=usd, feasible=feasible)
 
@@ -124,8 +123,9 @@ def compared(title: str, options: Mapping[str, Any]) -> Compared:
             answers[key] = predict(request)
         return answers[key]
 
-    judged, rows = found.judged, len(found.judged.rows)
-    alone = [timed_alone(judged.candidate(number), found.limits, ask, options=rows) for number in numbers]
+    judged = found.judged
+    longer = judged.rows.longer[judged.outcomes.row].tolist()
+    alone = [timed_alone(judged.candidate(n), found.limits, ask, longer=longer[n]) for n in numbers]
     loop_s = time.process_time() - started
     return Compared(
         title=title,

@@ -13,7 +13,7 @@ from precision_time.render.document import Section
 from precision_time_papers.contract import Floats
 from precision_time_papers.evaluation.pricing import Progress, silent
 
-from . import deadlines, exhaustive, greenest, search
+from . import deadlines, exhaustive, greenest, promises, search
 from .alternatives import Alternatives, alternatives
 from .choosers import BIGGEST_BATCH, BLIND, BLIND_PEAK, BLIND_SEEN, FORMULAS, OURS, OURS_SEEN, PEAK, RANDOM
 from .differences import batch_and_layout, which_precision
@@ -66,6 +66,7 @@ def sections(found: Alternatives, *, progress: Progress = silent) -> tuple[Secti
     for what, compute in (
         ("energy", greenest.section),
         ("ranking", ranking),
+        ("promises", promises.section),
         ("precision", which_precision),
         ("devices", deadlines.section),
         ("layout", batch_and_layout),

@@ -36,6 +36,7 @@ from planning_tables.deadlines import in_time
 from planning_tables.differences import precision_groups
 from planning_tables.exhaustive import Alone, is_least
 from planning_tables.greenest import measured_power_w
+from planning_tables.promises import section as promises
 from planning_tables.regrets import interval_over_sources, regrets_in
 from planning_tables.search import (
     SEARCH,
@@ -245,3 +246,18 @@ def test_kept_predictions_are_read_back_and_refused_for_another_corpus(tmp_path)
         stored.read(path)
     with np.load(path) as file:
         assert np.exp(file["ours-model"] / 1e4) == pytest.approx([0.1, 20.0], rel=1e-4)
+
+
+def test_promises_are_counted_for_the_chosen_and_its_near_ties_say_more() -> None:
+    rng = np.random.default_rng(3)
+    rows = [run(model=f"resnet{n}", batch=32.0 + k) for n in range(60) for k in range(12)]
+    batches = np.array([item.global_batch_size for item in rows])
+    measured = batches * np.exp(rng.uniform(0.0, 0.3, len(rows)))
+    said = measured * np.exp(rng.normal(0.0, 0.11, len(rows)))
+    found = alternatives(rows, measured, {"ours-model": said, "blind-model": said, "formulas": said})
+    (table,) = promises(found).tables
+    fastest = next(row for row in table.rows if row[:2] == ("fastest", 10))
+    assert fastest[2] == 60
+    assert 5.0 < fastest[4] < 1.2 * fastest[3]
+    before, after = (float(share) for share in str(fastest[7]).split(" -> "))
+    assert before + 5.0 < after <= 95.0

@@ -217,7 +217,7 @@ class _Ask:
 
     def __call__(self, space: Space) -> _Answered:
         table, spot = self.timing(space)
-        found = self.judged(space, rows_of(table, spot, self.timing.request))
+        found = self.judged(space, rows_of(table, spot, self.timing.request, space))
         return _Answered(judged=found, table=table, spot=spot)
 
     def quiet(self) -> _Ask:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,9 @@ _STEP_TERMS = tuple(term.name for term in (*step_terms.TERMS, *step_terms.METHOD
 _BUSY = ("warm_up", "steps", "evaluation", "lost_work")
 """Terms of a run in which the devices train."""
 _HALVINGS = 20
+_TWO_SIDED = 2.0 * NormalDist().inv_cdf(0.95)
+_TIES = 500
+"""Different values beyond which they are compared in steps of a hundredth."""
 _MANY = 250_000
 """Candidates beyond which offers that cannot be chosen are left out."""
 
@@ -66,6 +70,8 @@ class Rows:
     """Of the whole run."""
     steps: Floats
     checkpoint_bytes: Floats
+    longer: Floats
+    """How many times as long each takes as predicted, by what its near ties say of its own error."""
 
     def __len__(self) -> int:
         return len(self.spot)
@@ -106,7 +112,7 @@ class Outcomes:
         return Outcomes(terms_s=terms, **{name: values[numbers] for name, values in found.items()})
 
 
-def rows_of(table: Table, spot: Ints, request: Request) -> Rows:
+def rows_of(table: Table, spot: Ints, request: Request, space: Space) -> Rows:
     """The rows that compete: those with an answer that fit."""
     seconds = np.asarray(table["total_time_s"], dtype=float)
     kept = np.flatnonzero(np.isfinite(seconds) & (table["fits"] == True))  # noqa: E712 - objects, None among them
@@ -118,6 +124,7 @@ def rows_of(table: Table, spot: Ints, request: Request) -> Rows:
         samples=steps * np.asarray(taken["global_batch_size"], dtype=float),
         steps=steps,
         checkpoint_bytes=_checkpoints(taken, request),
+        longer=_longer(taken, seconds[kept], spot[kept], space),
     )
 
 
@@ -226,7 +233,7 @@ def _runs(rows: Rows, space: Space, used: Ints, market: Market, asked: Condition
     terms = work.expected_s()
     time_s = np.asarray(total_s(terms))
     held = instances * _of_spots(rows, space, used, "devices")
-    late, longer = asked.deadline_s, longer_when_chosen(len(rows))
+    late, longer = asked.deadline_s, rows.longer[used]
 
     def chance(within_s: Any) -> Floats:
         return work.probability_within(within_s / longer)
@@ -239,11 +246,49 @@ def _runs(rows: Rows, space: Space, used: Ints, market: Market, asked: Condition
     }
 
 
-def longer_when_chosen(options: int) -> float:
-    """How many times as long a run takes for being the best of so many options, where chances are given."""
-    table = defaults()["chosen"]
-    steps = zip(table["options"], table["longer"], strict=True)
-    return max((float(longer) for least, longer in steps if options >= least), default=1.0)
+def _longer(table: Table, seconds: Floats, spot: Ints, space: Space) -> Floats:
+    """Of each row, by its near ties in time and in money at the least price: what more of the two says."""
+    if not len(seconds):
+        return seconds
+    ends = [np.asarray(table[f"interval_{end}_s"], dtype=float) for end in ("high", "low")]
+    own = min(
+        float(defaults()["chosen"]["own_error"]), float(np.median(np.log(ends[0] / ends[1]))) / _TWO_SIDED
+    )
+    prices = np.nan_to_num(_prices(space), nan=np.inf).min(axis=1)
+    usd = np.array([each.instances * prices[list(each.offers)].min() for each in space.spots])[spot]
+    excess = np.zeros(len(seconds))
+    for values in (seconds, seconds * usd):
+        known = np.isfinite(values) & (values > 0.0)
+        excess[known] = np.maximum(excess[known], excess_by_ties(np.log(values[known]), own))
+    longer: Floats = np.exp(excess)
+    return longer
+
+
+def excess_by_ties(predicted: Floats, own_error: float) -> Floats:
+    r"""By how much true values are expected to be above predicted ones, of alternatives that are compared.
+
+    A predicted value $m$ is the true one with an error that all share, which moves no choice, and an error of
+    its own with deviation $\sigma$. By Tweedie's formula (Robbins 1956; Efron, JASA 106, 2011, on selection
+    bias) the true value is expected at $m + \sigma^2 \, d \log f(m) / dm$. The density $f$ is that of the
+    alternatives themselves, with kernels of $\sigma / \sqrt 2$. The least of many near ties is drawn up, the
+    largest down; one without neighbors stays.
+
+    Args:
+        predicted: Logarithms, shape (n,).
+        own_error: Standard deviation of the errors that are not shared; 0 for none.
+
+    Returns:
+        Expected true values less predicted ones, shape (n,).
+    """
+    if len(predicted) == 0 or own_error <= 0.0:
+        return np.zeros(len(predicted))
+    values, counts = np.unique(predicted, return_counts=True)
+    if len(values) > _TIES:
+        values, counts = np.unique(np.round(predicted, 2), return_counts=True)
+    apart = values - values[:, None]
+    weights = counts * np.exp(-((apart / own_error) ** 2))
+    excess: Floats = np.interp(predicted, values, 2.0 * (weights * apart).sum(axis=1) / weights.sum(axis=1))
+    return excess
 
 
 def _expanded(rows: Rows, space: Space) -> tuple[Ints, Ints, Ints]:
