@@ -28,14 +28,8 @@ class ForkLock:
     The same thread may enter it again.
     """
 
-    def __init__(self, *, forget: Callable[[], object] | None = None) -> None:
-        """A free lock.
-
-        Args:
-            forget: Called in a child whose parent held the lock in another thread: what it guards may be
-                half written.
-        """
-        self._lock, self._forget = RLock(), forget
+    def __init__(self) -> None:
+        self._lock = RLock()
         _LOCKS.add(self)
 
     def __enter__(self) -> None:
@@ -47,10 +41,8 @@ class ForkLock:
     def _renew(self) -> None:
         if self._lock.acquire(blocking=False):
             self._lock.release()
-            return
-        self._lock = RLock()
-        if self._forget is not None:
-            self._forget()
+        else:
+            self._lock = RLock()
 
 
 class cached_property(functools.cached_property[_T]):  # noqa: N801 - in the place of functools'

@@ -19,7 +19,7 @@ from precision_time.cli.main import main
 from precision_time.errors import ConfigError, MissingExtraError, OutputError, UnknownNameError
 from precision_time.io import table_cell
 from precision_time.predict.prediction import Prediction
-from precision_time.predict.sweep import write_sweep
+from precision_time.predict.sweep import _csv, write_sweep
 from precision_time.request import grid as grids
 from precision_time.request.grid import Grid, grid_of, grid_of_file
 
@@ -211,6 +211,21 @@ def test_parquet_csv_and_json_lines_hold_the_same(tmp_path: Path) -> None:
     assert parquet.read_table(paths[2]).to_pylist() == rows
     for row, cells in zip(rows, csv.DictReader(paths[0].read_text().splitlines()), strict=True):
         assert {name: "" if value is None else table_cell(str(value)) for name, value in row.items()} == cells
+
+
+def test_every_cell_of_a_csv_reads_back_to_the_bit(tmp_path: Path) -> None:
+    numbers = [0.1 + 0.2, 1e-300, -1.7976931348623157e308, np.nan, np.inf, 3.0, 5e-324, 2.0**70]
+    texts = ["plain", 'a "quoted", cell', "two\nlines", None, "plain", "=1+1", " ", "e;"]
+    for some in (slice(None), slice(0, 4), slice(5, 8)):  # with and without what is infinite, and nothing
+        column, words = np.array(numbers[some]), np.array(texts[some], dtype=object)
+        table = {"text": words, "number": column, "flag": np.array([True] * len(words), dtype=object)}
+        (tmp_path / "t.csv").write_bytes(_csv(table, {"text": str, "number": float, "flag": bool}))
+        with (tmp_path / "t.csv").open(newline="", encoding="utf-8") as file:
+            rows = [*csv.reader(file)]
+        assert [row[0] for row in rows] == ["" if each is None else table_cell(each) for each in words]
+        read = np.array([float(row[1] or "nan") for row in rows])
+        assert read.tobytes() == column.tobytes()
+        assert {row[2] for row in rows} == {"True"}
 
 
 def test_without_pyarrow_only_parquet_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

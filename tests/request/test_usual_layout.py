@@ -105,6 +105,13 @@ def test_a_batch_that_no_layout_divides_is_still_refused() -> None:
         Request.of({"model": "resnet50", "gpus": 8, "global_batch_size": 4}).resolve()
 
 
+def test_stages_need_be_no_power_of_two() -> None:
+    # BLOOM: 2,048 samples over 384 devices, which only stages share the factor 3 of.
+    layout = Request.of({"model": "bloom", "gpus": 384, "global_batch_size": 2048}).resolve().layout
+    assert layout.pp % 3 == 0
+    assert layout.global_batch_size == 2048
+
+
 def test_context_ranks_are_assumed_where_people_have_them() -> None:
     long = {"model": "llama3.1-405b", "device": "H100-SXM5-80GB", "gpus": 1024, "seq_len": 8192}
     assert Request.of(long).resolve().layout.cp > 1

@@ -6,30 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import NOTHING_FITS, JsonOption, ModelArgument, complete_words, declared
+from .options import NOTHING_FITS, JsonOption, ModelArgument, declared, option_of
 from .output import progress, write_result
 from .request_options import one_request, request_options
 
-_EVIDENCE = ("nearest", "measured", "published")
-
-BudgetOption = Annotated[
-    str,
-    typer.Option(
-        "--risk-budget",
-        metavar="SHARE",
-        help="Largest relative gap of the loss: 0.25% or 0.0025.",
-        show_default=True,
-    ),
-]
-EvidenceOption = Annotated[
-    str,
-    typer.Option(
-        "--evidence",
-        metavar="|".join(_EVIDENCE),
-        help="Which loss gaps count; nearest: of models nearest in size.",
-        autocompletion=complete_words(*_EVIDENCE),
-    ),
-]
+BudgetOption = Annotated[str, option_of("advise", "risk_budget")]
+EvidenceOption = Annotated[str, option_of("advise", "evidence")]
 
 
 @request_options()
@@ -38,8 +20,8 @@ def advise(
     model: ModelArgument,
     *,
     precision: str | None = None,
-    risk_budget: BudgetOption = "0.25%",
-    evidence: EvidenceOption = "nearest",
+    risk_budget: str = "0.25%",
+    evidence: str = "nearest",
     json_output: JsonOption = False,
     **fields: Any,
 ) -> None:

@@ -60,16 +60,18 @@ class FamousRun:
     """What `value` comes to in wall-clock time."""
     steps: tuple[float, ...]
     """Optimizer steps in `seconds` by phase; empty where the typed job has none that are comparable."""
+    plain: tuple[str, ...]
+    """What a user types after `precision-time predict` who says no layout and no stack, a line per phase."""
     typed: tuple[str, ...]
-    """What a user would type after `precision-time predict`, a line per phase."""
+    """The same with the published layout and stack, as far as the source states them; else as `plain`."""
     not_said: str
     """What of the job the typed words leave out; empty where they say it all."""
     notes: str
 
     @property
     def asked(self) -> tuple[str, ...]:
-        """What is typed after `precision-time predict`, with the year of the software, a line per phase."""
-        return tuple(f"{words} --software {self.year:g}" for words in self.typed)
+        """The published layout with the software of its year, a line per phase."""
+        return tuple(f"{words} --year {self.year:g}" for words in self.typed)
 
 
 def famous_runs(path: str | Path | None = None) -> tuple[FamousRun, ...]:
@@ -114,7 +116,7 @@ def _cells(path: Path, reader: csv.DictReader[str]) -> Iterator[dict[str, str]]:
 
 
 def _run(row: Row) -> FamousRun:
-    for column in ("name", "kind", "model", "device", "source", "typed"):
+    for column in ("name", "kind", "model", "device", "source", "plain", "typed"):
         if not row.text(column).strip():
             raise row.error(column, "is empty", "fill it in")
     for column, choices in _CHOICES.items():
@@ -126,14 +128,18 @@ def _run(row: Row) -> FamousRun:
         if number is None and column not in ("tokens", "samples"):
             raise row.error(column, "is empty", "leave out a run without it")
     phases = {column: _phases(row, column) for column in _PER_PHASE}
-    typed = tuple(words.strip() for words in row.text("typed").split(PHASE_MARK))
+    plain, typed = (
+        tuple(words.strip() for words in row.text(column).split(PHASE_MARK)) for column in ("plain", "typed")
+    )
+    if len(plain) != len(typed):
+        raise row.error("plain", f"is not of {len(typed)} phases", "write as many lines as are typed")
     for column, values in phases.items():
         # One batch or length may serve all phases, steps are of each.
         if len(values) not in ({0, len(typed)} if column == "steps" else {0, 1, len(typed)}):
             raise row.error(column, f"is not of {len(typed)} phases", "write as many as lines are typed")
     if not phases["steps"] and not row.text("not_said"):
         raise row.error("steps", "is empty", "write in not_said why the run cannot be asked")
-    return FamousRun(**{**row.cells, **numbers, **phases, "devices": devices, "typed": typed})  # type: ignore[arg-type]
+    return FamousRun(**{**row.cells, **numbers, **phases, "devices": devices, "plain": plain, "typed": typed})  # type: ignore[arg-type]
 
 
 def _phases(row: Row, column: str) -> tuple[float, ...]:

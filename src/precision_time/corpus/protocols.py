@@ -73,15 +73,6 @@ def chip(device: str) -> str:
     return device.split("-", maxsplit=1)[0]
 
 
-def size_class(num_devices: int) -> str:
-    """Devices in classes."""
-    bounds = (1, 8, 64, 1024)
-    for low, high in zip((0, *bounds), bounds, strict=False):
-        if num_devices <= high:
-            return f"{low + 1} to {high}" if high > 1 else "1"
-    return f"above {bounds[-1]}"
-
-
 def source_name(item: Measurement) -> str:
     """Source of a run; all rounds of MLPerf are one."""
     return item.source.split("-v", maxsplit=1)[0]

@@ -450,9 +450,10 @@ def _usual(job: Job, fixed: Fixed, degrees: bool) -> Iterator[Fixed]:
         return
     usual = _usual_degrees(shape, int(job.cluster.devices_per_node))
     yield {**usual, "pp": (1,), "zero_stage": (0, 1, 3), **fixed}
-    stages = [pp for pp in powers_of_two(min(_MOST_STAGES, gpus, shape.num_layers or 1)) if gpus % pp == 0]
-    if shape.heads and len(stages) > 1:
-        yield {**usual, "pp": tuple(stages[1:]), "zero_stage": (1,), **fixed}
+    most = min(_MOST_STAGES, gpus, shape.num_layers or 1)
+    stages = tuple(pp for pp in range(2, most + 1) if gpus % pp == 0)
+    if shape.heads and stages:
+        yield {**usual, "pp": stages, "zero_stage": (1,), **fixed}
 
 
 def _usual_degrees(shape: ModelShape, devices_per_node: int) -> dict[str, tuple[Any, ...]]:

@@ -166,7 +166,7 @@ class StackProfile:
             real_input: A real input pipeline fed it.
             loader: What decoded its samples; None: the usual one.
             loader_cores: Cores of a host that decode; 0: those of the node type.
-            attention: One of `attention_words`; None: what its year and the device bring.
+            attention: `UNFUSED`, or a kernel of `data/kernels.toml`; None: as of its year and device.
             arch: Architecture of the device: FlashAttention does not run on the older ones.
         """
         fed = self.real_input if real_input is None else real_input
@@ -216,11 +216,6 @@ def usual_loader(kind: str, framework: str) -> str:
     """
     usual: Mapping[str, str] = constants("input")["usual"]
     return usual.get(kind, usual.get(framework, usual["other"]))
-
-
-def attention_words() -> tuple[str, ...]:
-    """What can be said of attention: that it is not fused, or which kernel it is."""
-    return (UNFUSED, *constants("kernels")["attention"])
 
 
 def _since(start: float | None, year: float) -> bool:

@@ -278,11 +278,6 @@ def _usual_memory(name: str) -> str | None:
     return f"{name} taken with {row['memory_gib']:g} GB, not as {' or '.join(others)}" if others else None
 
 
-def variants_of(device: Device) -> tuple[str, ...]:
-    """Names of a catalog device with the other memory sizes that it is sold with."""
-    return tuple(f"{device.name}-{size}GB" for size in _row(device).get("variants_gib", ()))
-
-
 @data
 def _file() -> Mapping[str, Any]:
     """The tables of the files; a device of devices.csv is a row of figures and names its family."""

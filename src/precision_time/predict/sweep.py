@@ -431,8 +431,8 @@ def _cells(values: Sequence[Any]) -> list[str]:
     for cell in {*values} - {None}:
         written[cell] = str(cell)
         if isinstance(cell, str):
-            csv.writer(text := io.StringIO(), lineterminator="").writerow((table_cell(cell), ""))
-            written[cell] = text.getvalue()[:-1]
+            csv.writer(text := io.StringIO(), lineterminator="\n").writerow((table_cell(cell), ""))
+            written[cell] = text.getvalue()[:-2]  # without the comma and the end of the line
     return [written[value] for value in values]
 
 

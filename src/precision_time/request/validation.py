@@ -284,17 +284,9 @@ class Fields:
         """The fields that were given."""
         return frozenset(self.__dict__)
 
-    def given(self, *, without_defaults: bool = False) -> dict[str, Any]:
-        """The fields that were given, as a job file holds them.
-
-        Args:
-            without_defaults: Leave out what is the default anyway.
-        """
-        return {
-            name: _plain(value)
-            for name, value in self.__dict__.items()
-            if not without_defaults or value != type(self).model_fields[name].default
-        }
+    def given(self) -> dict[str, Any]:
+        """The fields that were given, as a job file holds them."""
+        return {name: _plain(value) for name, value in self.__dict__.items()}
 
     @classmethod
     def _spread(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:

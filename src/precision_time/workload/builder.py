@@ -365,18 +365,17 @@ class GraphBuilder:
         heads: float,
         head_dim: float,
         value_dim: float | None = None,
-        kv_len: float | None = None,
         causal: bool = False,
         window: float | None = None,
     ) -> Tensor:
         """Fused scaled dot-product attention.
 
-        `query.rows` are the query length, `key.rows` the key length (or `kv_len`); widths are only
-        read for traffic, so views of one fused projection may be handed in. A sliding `window`
-        smaller than the keys counts the mean number of keys a query sees.
+        `query.rows` are the query length, `key.rows` the key length; widths are only read for
+        traffic, so views of one fused projection may be handed in. A sliding `window` smaller than
+        the keys counts the mean number of keys a query sees.
         """
         values = head_dim if value_dim is None else value_dim
-        keys = key.rows if kv_len is None else kv_len
+        keys = key.rows
         windowed = window is not None and window < keys
         if windowed and window is not None:
             keys = window - window * window / (2 * keys) if causal else window

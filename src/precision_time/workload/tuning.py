@@ -26,7 +26,6 @@ from .graph import Node, OpClass, OpGraph
 from .packing import EIGHT_BIT_BYTES, PACKED_BYTES, UNPACKING, packed_share, unpacking
 from .roles import OTHER, ROLES, consumers_of, heads_of, is_vocabulary_head, roles_of
 
-ADAPTERS = ("lora", "qlora", "dora", "qdora", "qlora8")
 _ALL = (*ROLES, OTHER)
 _KEEPS_PARAMETERS = frozenset({OpClass.GEMM, OpClass.CONV, OpClass.GROUPED_CONV, OpClass.DEPTHWISE_CONV})
 _KEEPS_OPERANDS = frozenset({OpClass.BMM, OpClass.ATTENTION, OpClass.NORM, OpClass.RNN})
@@ -43,7 +42,7 @@ class Adapter:
     """Low-rank factors beside frozen linear layers."""
 
     kind: str = "lora"
-    """One of `ADAPTERS`."""
+    """lora, qlora, dora, qdora or qlora8."""
     rank: int = 8
     targets: tuple[str, ...] = ("q", "v")
     """Roles of linear layers, or names of the model's own modules; none for the frozen base alone."""

@@ -19,7 +19,6 @@ _MONEY = re.compile(
 )
 _SIGNS = {"$": USD, "US$": USD, "€": "EUR", "£": "GBP"}
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6}
-_SECONDS_PER_DAY = 86400.0
 _NUMBER = re.compile(r"[0-9.]+")
 _DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}.*")
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from precision_time.corpus.families import PrecisionFamily
 from precision_time.corpus.measurement import Measurement
-from precision_time.corpus.protocols import PROTOCOLS, size_class, source_name
+from precision_time.corpus.protocols import PROTOCOLS, source_name
 from precision_time.learn.measured import MeasuredTable
 from precision_time.learn.metrics import errors_percent
 from precision_time.learn.novelty import run_index
@@ -74,7 +74,7 @@ def generalization_section(runs: Runs, seeds: Sequence[int]) -> Section:
         tables=(
             summary,
             _matrix(runs, predicted, [item.precision for item in items], "precision", noise),
-            _matrix(runs, predicted, [size_class(item.num_devices) for item in items], "devices"),
+            _matrix(runs, predicted, [_size_class(item.num_devices) for item in items], "devices"),
             _matrix(runs, predicted, [source_name(item) for item in items], "source", noise),
             speed_table,
             coverage_table,
@@ -454,3 +454,12 @@ def _one_per_pair(measurements: tuple[Measurement, ...], order: Ints) -> Iterato
 def _label(item: Measurement) -> str:
     batch = "" if item.global_batch_size is None else f" batch {item.global_batch_size:g}"
     return f"{item.model} {item.precision}{batch} on {item.num_devices} {item.device} ({item.source})"
+
+
+def _size_class(num_devices: int) -> str:
+    """Devices in classes."""
+    bounds = (1, 8, 64, 1024)
+    for low, high in zip((0, *bounds), bounds, strict=False):
+        if num_devices <= high:
+            return f"{low + 1} to {high}" if high > 1 else "1"
+    return f"above {bounds[-1]}"
