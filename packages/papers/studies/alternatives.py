@@ -1,7 +1,7 @@
 """Other learners on the same rows and folds, settings by nested search: docs/reference/learners.md.
 
 Every learner sees the features of the shipped predictor and the logarithm of measured over analytical time.
-Ours is shown with them. Needs catboost, xgboost and ten minutes on two cores; priced rows
+Ours is shown with them. Needs catboost, xgboost and some minutes; priced rows
 come from the report's cache.
 """
 
@@ -39,8 +39,8 @@ Learner = Callable[[Floats, Floats, Floats, Floats], Floats]
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "learners.md"
 HELD_OUT_BY = ("configuration", "model")
-TRIALS = 8
-ROWS = 10_000
+TRIALS = 4
+ROWS = 4_000
 INNER_FOLDS = 2
 GP_ROWS = 2500
 NOTE = """# Learners compared

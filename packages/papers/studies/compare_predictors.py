@@ -102,6 +102,7 @@ def main() -> None:
     """Compare and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=1, help="of folds and fits")
+    parser.add_argument("--rows", type=int, help="compare on about so many runs, whole jobs; left out: all")
     options = parser.parse_args()
     shown = ""
 
@@ -113,7 +114,7 @@ def main() -> None:
             shown = line
             print(line, file=sys.stderr, flush=True)
 
-    comparison = compare(seeds=options.seeds, progress=progress)
+    comparison = compare(seeds=options.seeds, sample=options.rows, progress=progress)
     for name, svg in comparison_plots(comparison.scores, comparison.costs).items():
         # matplotlib leaves spaces at line ends, which no tracked text should have.
         lines = [line.rstrip() for line in svg.splitlines()]

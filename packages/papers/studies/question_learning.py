@@ -20,11 +20,11 @@ from precision_time.learn.trees import TreeEnsemble
 from precision_time.predict.question_model import QuestionModel, left_of, read_of
 
 CENTER = BoosterSettings(
-    num_trees=150,
+    num_trees=250,
     learning_rate=0.05,
-    num_leaves=31,
+    num_leaves=63,
     max_depth=-1,
-    min_data_in_leaf=60,
+    min_data_in_leaf=15,
     bagging_fraction=0.7,
     lambda_l2=5.0,
     extra_trees=True,

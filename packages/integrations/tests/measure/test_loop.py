@@ -45,7 +45,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 @pytest.mark.filterwarnings("ignore")
 def test_what_measure_writes_is_read_as_it_is(run: Run) -> None:
     words = ["-b", "4,8", "-p", "fp32", "--image-size", "32", "--on", "cpu", "--device", "my-box"]
-    run("measure", "net.py:build", *words, "--seconds-per-point", "0.01", "--size", "width=32")
+    words += ["--seconds-per-point", "0.01", "--size", "width=32"]
+    run("measure", "net.py:build", *words)
     steps = Path("measured/own-my-box.csv")
     with steps.open() as file:
         rows = list(csv.DictReader(file))
@@ -76,6 +77,14 @@ def test_what_measure_writes_is_read_as_it_is(run: Run) -> None:
     assert direct.step_time_s == saved.step_time_s
     assert direct.device == saved.device == "my-box"
     assert direct.params == 32 * 27 + 32 + 32 * 10 + 10
+    # What is there is not measured again, and carried to more devices.
+    told = json.loads(run("measure", "net.py:build", *words, "--project-to", "4", "--json").stdout)
+    assert (told["measured_steps"], told["projected"]["gpus"]) == (0, 4)
+    asked = {"sizes": {"width": 32}, "batch_size": 4, **JOB, "stack": "pytorch-eager", "gpus": 4}
+    assert (
+        told["projected"]["step_time_s"]
+        == predict_time("net.py:build", **asked, calibration=steps).step_time_s
+    )
 
 
 def test_tables_of_options_are_the_requests_that_they_spell(run: Run) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..measure.launchers.local import Measure
     from ..measure.plan import MeasurePlan
     from ..measure.report import TrialReport
-    from ..measure.trial import LocalTrial, ModelSpec, StepTrial
+    from ..measure.trial import LocalTrial, ModelSpec
 
 EXAMPLES = """\b
 Examples:
@@ -30,6 +30,7 @@ Examples:
   precision-time measure --only steps --models resnet50,gpt2 --precisions fp32,bf16-mixed
   precision-time measure my.py:build -b 8,32
   precision-time measure my.py:build --input ids:int64[B,128] -p fp32,bf16-mixed
+  precision-time measure llama3-8b -b 1 -p bf16-mixed --project-to 64
   precision-time measure --cpu --out cpu.toml
 """
 
@@ -105,6 +106,15 @@ def measure(
     list_trials: Annotated[
         bool, typer.Option("--list", help="Only show what would be measured; needs no torch with --plan.")
     ] = False,
+    project_to: Annotated[
+        int | None,
+        typer.Option(
+            "--project-to",
+            metavar="DEVICES",
+            min=1,
+            help="Then say what the first of the measured steps takes on so many devices.",
+        ),
+    ] = None,
     json_output: JsonOption = False,
     **fields: Any,
 ) -> None:
@@ -148,12 +158,23 @@ def measure(
         budget_s=budget,
         retry_failed=retry_failed,
     )
+    from precision_time.predict.api import predict
+    from precision_time.request.request import Request
+
+    question = None
+    if report.to_dict()["measured_steps"] or report.skipped:
+        question = _question(trials, specs, found.name, out / f"{found.source}.csv", asked)
+    projected = None
+    if question is not None and project_to is not None:
+        projected = predict(Request.of({**question, "gpus": project_to}))
     if json_output:
-        write_json(report.to_dict())
+        write_json(report.to_dict() | ({"projected": projected.to_dict()} if projected else {}))
         return
     _say(report, found, hardware)
-    if report.to_dict()["measured_steps"] or report.skipped:
-        _say_question(trials, specs, found.name, out / f"{found.source}.csv", asked)
+    if question is not None:
+        message(f"To ask with it: {_command(question)}")
+    if projected is not None:
+        typer.echo(str(projected))
 
 
 def _count(name: str, text: str | None) -> int | None:
@@ -275,35 +296,40 @@ def _say(report: TrialReport, found: MeasuredDevice, hardware: Path | None) -> N
         message(f"{hardware} describes {found.name} as it was measured, which no catalog does.")
 
 
-def _say_question(
+def _question(
     trials: Sequence[LocalTrial],
     specs: Mapping[str, ModelSpec],
     device: str,
     steps: Path,
     asked: Mapping[str, Any],
-) -> None:
-    """The command that asks what the first of the measured steps answers."""
+) -> dict[str, Any] | None:
+    """The fields of a request for the first of the measured steps; None where there are operators alone."""
     from ..measure.trial import StepTrial
 
     first = next((trial for trial in trials if isinstance(trial, StepTrial)), None)
-    if first is not None:
-        name = next((name for name, spec in specs.items() if spec is first.model), first.model.name)
-        message(f"To ask with it: {_question(name, first, device, steps, asked)}")
+    if first is None:
+        return None
+    found = {
+        "model": next((name for name, spec in specs.items() if spec is first.model), first.model.name),
+        "device": device,
+        "batch_size": first.batch_size,
+        **asked,
+        "precision": first.precision,
+        "stack": "pytorch-compiled" if first.compiled else "pytorch-eager",
+        "calibration": str(steps),
+    }
+    return {name: value for name, value in found.items() if value}
 
 
-def _question(model: str, trial: StepTrial, device: str, steps: Path, asked: Mapping[str, Any]) -> str:
-    """The command that asks what was measured."""
-    batch = f" -b {trial.batch_size}" if trial.batch_size else ""
-    for name, value in asked.items():
-        flag = {"inputs": "input", "sizes": "size"}.get(name, name.replace("_", "-"))
+def _command(question: Mapping[str, Any]) -> str:
+    """The same as a command."""
+    flags = {"device": "-d", "batch_size": "-b", "precision": "-p", "inputs": "--input", "sizes": "--size"}
+    words = ["precision-time predict", question["model"]]
+    for name, value in question.items():
         several = [f"{key}={item}" for key, item in value.items()] if isinstance(value, Mapping) else value
-        for item in several if isinstance(several, list | tuple) else [several] if several else []:
-            batch += f" --{flag} {item}"
-    stack = "pytorch-compiled" if trial.compiled else "pytorch-eager"
-    return (
-        f"precision-time predict {model} -d {device}{batch} -p {trial.precision} --stack {stack} "
-        f"--calibration {steps}"
-    )
+        for item in several if isinstance(several, list | tuple) else [several]:
+            words += [flags.get(name, "--" + name.replace("_", "-")), str(item)] if name != "model" else []
+    return " ".join(words)
 
 
 def interrupted(where: Path) -> NoReturn:

@@ -87,6 +87,7 @@ def compare(
     only: Sequence[str] = (),
     seeds: int = 1,
     quick: bool = False,
+    sample: int | None = None,
     folder: Path | None = None,
     progress: Progress = silent,
 ) -> PredictorComparison:
@@ -97,6 +98,7 @@ def compare(
             which rows are scored.
         seeds: How many seeds of folds, boosters, networks and searches, from 0 on.
         quick: A sample, two folds, a tenth of the trees: checks that everything works, not how well.
+        sample: About how many runs are compared, whole jobs at a time; None for all.
         folder: Where priced tables and predictions are kept; the user's cache when None.
         progress: Called with a line on what is being done.
 
@@ -112,11 +114,13 @@ def compare(
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     require_fitting()
     rows = [item for item in load_corpus() if item.usable]
-    if quick:
-        rows = sampled_jobs(rows, QUICK_ROWS, of_setting=QUICK_OF_SETTING)
+    if quick or sample is not None:
+        rows = sampled_jobs(rows, sample or QUICK_ROWS, of_setting=QUICK_OF_SETTING)
     kept = cache_folder() if folder is None else folder
     priced = priced_corpus(rows, progress=progress, folder=kept)
-    return compared(priced, predictors, seeds=seeds, quick=quick, folder=kept, progress=progress)
+    return compared(
+        priced, predictors, seeds=seeds, quick=quick, folder=kept, progress=progress, sample=sample
+    )
 
 
 def comparison_runs(
@@ -147,6 +151,7 @@ def compared(
     *,
     seeds: int,
     quick: bool,
+    sample: int | None = None,
     folder: Path | None,
     progress: Progress = silent,
 ) -> PredictorComparison:
@@ -179,7 +184,7 @@ def compared(
         "version": __version__,
         "corpus": corpus_fingerprint(measurements),
         "rows": len(measurements),
-        "sample": QUICK_ROWS if quick else None,
+        "sample": sample or (QUICK_ROWS if quick else None),
         "architectures": len({item.model for item in measurements}),
         "seeds": seeds,
         "folds": runs.folds,
