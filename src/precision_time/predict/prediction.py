@@ -122,6 +122,8 @@ class Prediction(Remarked):
     """Most similar first."""
     request: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
     """The fields of the request that was asked, as a job file holds them; empty where none was."""
+    assumed: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
+    """What was filled in because the request does not say it, by the name of the field, and why so."""
     diagnostics: tuple[Diagnostic, ...] = dataclasses.field(default_factory=tuple)
     """What was filled in because the request does not say it, and what to act on, the remedy included."""
     params: float = 0.0
@@ -352,6 +354,9 @@ _OF_ROW: Mapping[str, Callable[[Any], Any]] = {
     "nearest_measurements": _View.nearest,
     "request": lambda row: row.request().to_dict() if row.found.requests else {},
     "total_time_missing": _View.missing,
+    "assumed": lambda row: {
+        name: origin.text for name, origin in row.job.origin.items() if origin.kind == "assumed"
+    },
     "remarks": _View.remarks,
     "remedy": _View.remedy,
     "diagnostics": _said,
