@@ -32,9 +32,7 @@ def corrected(asked: dict[str, Any], distance: float = 0.0) -> tuple[float, floa
 def test_what_is_said() -> None:
     assert said_of([Request.of(CNN)]).tolist() == [[0.0] * (1 + len(SAID))]
     [said] = said_of([Request.of({**FULL, "framework": "pytorch"})]).tolist()
-    assert [said[0], *(said[1 + [*SAID].index(name)] for name in ("framework", "stack", "batch"))] == [
-        1.0
-    ] * 4
+    assert [said[0], *(said[1 + [*SAID].index(name)] for name in ("framework", "stack"))] == [1.0] * 4
     assert sum(said) == 4.0
 
 

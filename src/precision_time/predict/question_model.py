@@ -32,14 +32,14 @@ SAID: Mapping[str, tuple[str, ...]] = {
     "framework": ("framework", "stack"),
     "stack": ("stack",),
     "software": ("software", "year"),
-    "batch": ("batch_size",),
     "links": ("network", "intra_node", "inter_node", "node_type"),
     "compiler": ("compiler",),
     "input": ("real_input", "loader"),
 }
-"""What a question may say of how a job runs beside its layout, by the fields that say it."""
-_IN_FULL = (0, *(1 + [*SAID].index(name) for name in ("stack", "batch")))
-"""A run that says its layout and these is described; what it leaves open are details."""
+"""What a question may say of how a job runs beside its layout, by the fields that say it. A batch is none: it can
+be said in two ways, which have one answer."""
+_IN_FULL = (0, 1 + [*SAID].index("stack"))
+"""A run that says its layout and its stack is described; what it leaves open are details."""
 _READ = (
     *("family.", "matmul.", "vendor.", "framework", "stack.", "suite.", "compiler.", "share.", "log_peak"),
     *("log_params", "trainable_share", "log_image_size", "log_seq_len", "autocast", "log_fp32_peak", "units"),
@@ -81,8 +81,8 @@ class QuestionModel:
             jobs: The rows' own, in the columns of the predictor.
             distance: Of these to the training set by kind, shape (n, kinds).
             said: What the questions say (`said_of`), shape (n, 1 + len(SAID)).
-            several: Whether a row has more than one scenario; one alone is the predictor's own answer. So is,
-                but for its interval, what says stack, layout and batch.
+            several: Whether a row has more than one scenario; one alone is the predictor's own answer. So is
+                that of a question that says stack and layout.
             mixed: Medians and intervals of the mixtures.
         """
         every, kinds = jobs.opened(), np.log1p(jobs.of_halves(distance))
