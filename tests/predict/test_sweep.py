@@ -102,7 +102,7 @@ def test_no_row_does_more_than_the_device_can() -> None:
         rows += len(mfu)
     assert rows == 3 * 6 * 2 * 3
     [table] = sweep_tables([{"model": "gpt2", "device": "IPU-Bow", "precision": "fp32", "batch_size": 512}])
-    assert table["error"][0] is None and table["mfu"][0] == pytest.approx(1.0)
+    assert table["error"][0] is None and 0.5 < table["mfu"][0] <= 1.0
     [alone] = predict_many(
         [{"model": "gpt2", "device": "IPU-Bow", "precision": "fp32", "batch_size": 512}]
     ).answers

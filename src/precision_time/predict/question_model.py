@@ -36,8 +36,8 @@ SAID: Mapping[str, tuple[str, ...]] = {
     "compiler": ("compiler",),
     "input": ("real_input", "loader"),
 }
-"""What a question may say of how a job runs beside its layout, by the fields that say it. A batch is none: it can
-be said in two ways, which have one answer."""
+"""What a question may say of how a job runs beside its layout, by the fields that say it. A batch is none: it
+can be said in two ways, which have one answer."""
 _IN_FULL = (0, 1 + [*SAID].index("stack"))
 """A run that says its layout and its stack is described; what it leaves open are details."""
 _READ = (
