@@ -381,6 +381,21 @@ def ship(rows: Rows, numbers: Mapping[str, float], spreads: Mapping[str, float])
     clear()
 
 
+def two_submissions(rows: Rows) -> tuple[float, float]:
+    """Watts of a node in two submissions of one job that are predicted alike: of Dell and of Supermicro."""
+    lora = [
+        np.flatnonzero((rows.model == "llama2-70b-lora") & (rows.source == f"mlperf-{name}"))
+        for name in ("dell", "smc")
+    ]
+    pairs = [
+        (abs(rows.predicted_s[one] - rows.predicted_s[other]), one, other)
+        for one in lora[0]
+        for other in lora[1]
+    ]
+    _, dell, smc = min(pairs)
+    return 8.0 * float(rows.measured_w[dell]), 8.0 * float(rows.measured_w[smc])
+
+
 def page(rows: Rows, by_model: Floats, by_device: Floats, by_source: Floats) -> str:
     """The page, with the shipped numbers."""
     shipped = power.power_constants()
@@ -442,18 +457,7 @@ def page(rows: Rows, by_model: Floats, by_device: Floats, by_source: Floats) -> 
         host_w=0.0,
     )
     node_kw = 8 * (shipped["device"]["busy"] * h100.tdp_w + power.host_power_w(h100)) / 1e3
-    # Two submissions of one job: those that are predicted alike.
-    lora = [
-        np.flatnonzero((rows.model == "llama2-70b-lora") & (rows.source == f"mlperf-{name}"))
-        for name in ("dell", "smc")
-    ]
-    pairs = [
-        (abs(rows.predicted_s[one] - rows.predicted_s[other]), one, other)
-        for one in lora[0]
-        for other in lora[1]
-    ]
-    _, dell, smc = min(pairs)
-    dell_w, smc_w = 8.0 * float(rows.measured_w[dell]), 8.0 * float(rows.measured_w[smc])
+    dell_w, smc_w = two_submissions(rows)
     pues = [
         (row["cloud"] or "elsewhere", row["region"] or "all", row["pue"], row["year"], row["source"])
         for row in table("pue.csv")

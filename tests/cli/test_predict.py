@@ -183,7 +183,7 @@ SHAPE = {
     **dict.fromkeys(("epoch_time_s", "total_time_s", "mfu"), float | None),
     **dict.fromkeys(("batch_size", "global_batch_size", "step_time_s", "throughput"), float),
     **dict.fromkeys(("memory_bytes_per_device", "analytical_step_time_s"), float),
-    **dict.fromkeys(("terms", "memory_terms", "interval", "link_seconds", "request"), dict),
+    **dict.fromkeys(("terms", "memory_terms", "interval", "link_seconds", "request", "assumed"), dict),
     **dict.fromkeys(("nearest_measurements", "diagnostics"), list),
     "fits": bool,
     "total_interval": dict | None,

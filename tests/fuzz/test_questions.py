@@ -29,4 +29,4 @@ def test_all_doors_give_one_answer(found: Found) -> None:
 def test_more_devices_gain_at_most_their_number(found: Found) -> None:
     """But for trees that saw runs on so many devices: 7 of 2,445 pairs fall, by up to 5.4 %."""
     assert found.checks[FALLS] >= COUNT // 4
-    assert len([each for each in found.broken if each[0] == FALLS]) <= 0.1 * found.checks[FALLS]
+    assert len([each for each in found.broken if each[0] == FALLS]) <= max(1, 0.1 * found.checks[FALLS])

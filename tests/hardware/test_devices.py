@@ -362,4 +362,4 @@ def test_a_figure_read_in_a_second_table_names_it() -> None:
     assert "read again in TechPowerUp" in sources["memory_bandwidth_bytes_per_s"]
     assert "from memory" in get_device("RTX3060-Laptop").sources["boost_hz"]
     with_some = [d for d in known_devices() if any("from memory" in text for text in d.sources.values())]
-    assert len(with_some) <= 189
+    assert len(with_some) <= 190  # the GTX Titan Black of a famous run, read in no table

@@ -32,14 +32,12 @@ SAID: Mapping[str, tuple[str, ...]] = {
     "framework": ("framework", "stack"),
     "stack": ("stack",),
     "software": ("software", "year"),
-    "links": ("network", "intra_node", "inter_node", "node_type"),
     "compiler": ("compiler",),
     "input": ("real_input", "loader"),
 }
-"""What a question may say of how a job runs beside its layout, by the fields that say it. A batch is none: it
-can be said in two ways, which have one answer."""
-_IN_FULL = (0, 1 + [*SAID].index("stack"))
-"""A run that says its layout and its stack is described; what it leaves open are details."""
+"""What a question may say of its software, by the fields that say it. Layout, links and batch are none: doors
+that try many of them (`plan`, `layout`) say them of a question that does not, and answer the same."""
+_STACK = [*SAID].index("stack")
 _READ = (
     *("family.", "matmul.", "vendor.", "framework", "stack.", "suite.", "compiler.", "share.", "log_peak"),
     *("log_params", "trainable_share", "log_image_size", "log_seq_len", "autocast", "log_fp32_peak", "units"),
@@ -80,9 +78,9 @@ class QuestionModel:
         Args:
             jobs: The rows' own, in the columns of the predictor.
             distance: Of these to the training set by kind, shape (n, kinds).
-            said: What the questions say (`said_of`), shape (n, 1 + len(SAID)).
+            said: What the questions say (`said_of`), shape (n, len(SAID)).
             several: Whether a row has more than one scenario; one alone is the predictor's own answer. So is
-                that of a question that says stack and layout.
+                that of a question that says its stack.
             mixed: Medians and intervals of the mixtures.
         """
         every, kinds = jobs.opened(), np.log1p(jobs.of_halves(distance))
@@ -90,7 +88,7 @@ class QuestionModel:
         off = every.analytical_s * np.exp(trees * left_of(kinds))
         off = jobs.folded(off) / jobs.analytical_s
         wider = np.exp(self.width[0] + _sum(kinds[: len(jobs)] * self.width[1:]))
-        several = several & (said[:, _IN_FULL].min(axis=1) < 1.0)
+        several = several & (said[:, _STACK] < 1.0)
         median, low, high = mixed
         return (
             np.where(several, median * off, median),
@@ -111,11 +109,9 @@ def question_model() -> QuestionModel:
 
 
 def said_of(requests: Sequence[Request]) -> Floats:
-    """Whether requests say a layout, and each of SAID, 1 or 0, shape (n, 1 + len(SAID))."""
+    """Whether requests say each of SAID, 1 or 0, shape (n, len(SAID))."""
     given = [
-        [bool(request.given_layout)]
-        + [not request.model_fields_set.isdisjoint(fields) for fields in SAID.values()]
-        for request in requests
+        [not request.model_fields_set.isdisjoint(fields) for fields in SAID.values()] for request in requests
     ]
     return np.array(given, dtype=np.float64)
 

@@ -75,7 +75,7 @@ def test_predictions_take_it_and_their_terms_add_up(slow: Calibrated) -> None:
     }  # fmt: skip
     plain = predict_time("resnet50", **question)
     moved = predict_time("resnet50", **question, calibration=slow.calibration)
-    assert 1.3 < moved.step_time_s / plain.step_time_s < 1.5
+    assert 1.3 < moved.step_time_s / plain.step_time_s < 1.55
     assert math.fsum(moved.terms.values()) == pytest.approx(moved.step_time_s, rel=1e-12)
     assert all(seconds > 0.0 for seconds in moved.terms.values())
     assert moved.interval.low_s < moved.step_time_s < moved.interval.high_s
