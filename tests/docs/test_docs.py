@@ -193,7 +193,7 @@ def test_a_row_is_named_by_as_many_cells_as_tell_it_apart(update_docs: ModuleTyp
         .splitlines()[-1]
         .startswith("| layout |")
     )
-    for columns, title in ((0, "no such column"), (2, "coverage %")):
+    for columns, title in ((0, "no such column"), (3, "coverage %")):
         with pytest.raises(RuntimeError, match=f"{columns} columns of a table are named '{title}'"):
             update_docs.table_block(f"{place} | * | {title}")
 
