@@ -63,7 +63,8 @@ def example(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The example, declared as its installation would."""
     declared = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]["entry-points"]
     groups = {group.removeprefix("precision_time."): entries for group, entries in declared.items()}
-    assert set(groups) == set(plugins.GROUPS) - {"routes", "captures"}  # those come with the package
+    inside = {"routes", "captures", "executors", "price_lists"}  # which come with the package
+    assert set(groups) == set(plugins.GROUPS) - inside
     monkeypatch.syspath_prepend(str(EXAMPLE / "src"))
     declare(folder, groups, name=NAME)
     plugins.forget_plugins()
