@@ -95,7 +95,7 @@ def _command(words: Sequence[str], _: Path) -> None:
     promise("Traceback" not in told, "no traceback")
     if code == 2 and not out:
         raise PrecisionTimeError(told[:LONGEST_MESSAGE])
-    if "--json" in words and code in (0, 3):
+    if "--json" in words and "-h" not in words and code in (0, 3):  # help is text
         json.loads(out, parse_constant=lambda word: promise(False, f"{word} is no JSON"))
 
 

@@ -141,7 +141,7 @@ def chosen_predictor(folder: Path | str | None) -> TrainedPredictor:
         return shipped_predictor()
     try:
         return once_per_file(_of_card, Path(named) / _CARD)
-    except OSError:
+    except (OSError, ValueError):
         return load_predictor(Path(named))  # which says what is missing
 
 

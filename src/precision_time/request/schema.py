@@ -32,6 +32,7 @@ from ..fields import (
     Option,
     PositiveNumber,
     Read,
+    Year,
     choices_of,
     pairs_of,
 )
@@ -457,7 +458,7 @@ class RequestFields(Fields):
         ),
     ] = None
     software: Annotated[
-        PositiveNumber | None,
+        Year | None,
         Option(
             help="When the versions of the software came out, as a decimal year such as 2024.5.",
             flags=("--software", "--year"),
