@@ -30,7 +30,8 @@ BROKEN: dict[str, tuple[Any, str]] = {
     "method": ("kto", "one of sft, dpo, reward, distill, grpo or ppo"),
     **dict.fromkeys(("tokens", "global_batch_tokens"), COUNT),
     **dict.fromkeys(("tp", "pp", "cp", "ep", "etp", "vpp", "num_microbatches"), COUNT),
-    **dict.fromkeys(("batch_size", "global_batch_size", "epochs", "software", "input_rate"), POSITIVE),
+    **dict.fromkeys(("batch_size", "global_batch_size", "epochs", "input_rate"), POSITIVE),
+    "software": (-1.5, "a number of at least 1990"),
     **dict.fromkeys(
         ("dp_shard", "dp_replicate", "prefetch", "expert_nodes"), (-1, "a whole number of at least 0")
     ),
