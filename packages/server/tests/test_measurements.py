@@ -26,7 +26,7 @@ JOBS = [
     {"model": model, "batch_size": batch, "precision": precision}
     for model, batch, precision in product(("resnet50", "vit-b-16"), (16, 32, 64), ("tf32", "bf16-mixed"))
 ]
-ASKED = {"model": "resnet50", "batch_size": 48, "precision": "bf16-mixed"}
+ASKED = {"model": "resnet50", "batch_size": 48, "precision": "bf16-mixed", "stack": "pytorch-eager"}
 Rows = list[dict[str, Any]]
 
 
