@@ -21,6 +21,12 @@ def row_by_row(rows: Floats, matrix: Floats) -> Floats:
     return found
 
 
+def sum_in_order(values: Floats, axis: int = -1) -> Floats:
+    """The sum over an axis, one by one: the same to the bit however many rows there are."""
+    found: Floats = np.add.accumulate(values, axis=axis).take(-1, axis=axis)
+    return found
+
+
 class Same:
     """An object as part of a key: equal to itself alone, and kept, so that no other takes its place."""
 

@@ -27,6 +27,18 @@ def test_the_figures_are_those_that_are_kept(bench):
     assert bench.figures(list(bench.cases())) == kept
 
 
+def test_the_guide_has_the_figures():
+    kept = json.loads((FOLDER / "results.json").read_text(encoding="utf-8"))
+    part = {name: (each["first"], each["first_three"]) for name, each in kept.items()}
+    guide = " ".join((FOLDER.parents[1] / "docs" / "guides" / "running.md").read_text("utf-8").split())
+    for text, name in (
+        ("the right one is first in {} and among the first three in {}.", "all"),
+        ("in which the weights were counted it is {} and {},", "open"),
+        ("that decided nothing {} and {}.", "held_back"),
+    ):
+        assert text.format(*part[name]) in guide
+
+
 def test_the_weights_are_counted_in_the_open_half(bench):
     assert {row["name"]: row["weight"] for row in ROWS} == bench.weights()
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Floats
+from ..arrays import Floats, sum_in_order
 from ..records import dataclass
 from .trees import TreeEnsemble
 
@@ -65,8 +65,7 @@ class IntervalModel:
 
     def scale_of(self, trees: Floats, novelty: Floats) -> Floats:
         """The same, from what the trees say."""
-        # Term by term: the same to the bit however many rows there are.
-        log_scale = np.add.accumulate(_regressors(trees, novelty) * self.growth, axis=1)[:, -1]
+        log_scale = sum_in_order(_regressors(trees, novelty) * self.growth)
         scale: Floats = np.maximum(np.exp(log_scale), _MIN_SCALE)
         return scale
 

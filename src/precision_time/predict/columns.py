@@ -10,7 +10,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from ..arrays import Floats, Number
+from ..arrays import Floats, Number, sum_in_order
 from ..cost.job import Job, Jobs
 from ..cost.terms import DATA_STALL, EXPOSED_TERMS
 from ..cost.utilization import most_utilization, utilization_of_sample
@@ -120,7 +120,7 @@ def columns_of(
         held = _named([each.memory for each in priced.costs], priced, absent=np.nan)
         columns |= {f"memory_terms.{name}": values for name, values in held.items()}
         filled = {name: np.where(np.isnan(values), 0.0, values) for name, values in held.items()}
-        needed = columns["memory_bytes_per_device"] = _total(np.array([*filled.values()]))
+        needed = columns["memory_bytes_per_device"] = sum_in_order(np.array([*filled.values()]), axis=0)
         # What the caching allocator cannot hand out is not counted (`remedies.holds`).
         needed = needed - filled.get("fragmentation", 0.0)
         most = of_groups(jobs, lambda job: job.cluster.device.usable_bytes)
@@ -159,12 +159,6 @@ def _named(
     return dict(zip(names, found[:, priced.rows], strict=True))
 
 
-def _total(values: Floats) -> Floats:
-    """The sum over the first axis, one by one: the same to the bit however many rows there are."""
-    found: Floats = np.add.accumulate(values, axis=0)[-1]
-    return found
-
-
 def _time_columns(
     jobs: Jobs, lengths: Sequence[RunLength], batch: Floats, times: Times
 ) -> tuple[dict[str, Floats], dict[str, Floats]]:
@@ -199,14 +193,14 @@ def _term_columns(
     """The terms after the correction and the measured points; they add up to the step."""
     terms = np.array([values * times.term_factors.get(name, 1.0) for name, values in priced.items()])
     is_exposed = np.array([name in EXPOSED_TERMS for name in priced])
-    exposed_s, compute_s = _total(terms[is_exposed]), _total(terms[~is_exposed])
+    exposed_s, compute_s = sum_in_order(terms[is_exposed], axis=0), sum_in_order(terms[~is_exposed], axis=0)
     some = exposed_s > 0.0
     exposed = np.divide(times.exposed_s, exposed_s, out=np.zeros_like(exposed_s), where=some)
     compute = times.compute_s / np.maximum(compute_s, 1e-12)
     terms = terms * np.where(is_exposed[:, None], exposed, compute)
     # What is left of a difference of equal sums is rounding, which depends on the version of numpy.
     terms = np.where(terms > _ROUNDING * times.step_time_s, terms, 0.0)
-    terms[terms.argmax(axis=0), np.arange(len(wait_s))] += times.step_time_s - _total(terms)
+    terms[terms.argmax(axis=0), np.arange(len(wait_s))] += times.step_time_s - sum_in_order(terms, axis=0)
     found = {f"terms.{name}": seconds for name, seconds in zip(priced, terms, strict=True)}
     found |= {f"terms.{name}": seconds for name, seconds in beside.items()}
     stalled = f"terms.{DATA_STALL}"

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..array_file import mapped
-from ..arrays import Bools, Floats
+from ..arrays import Bools, Floats, sum_in_order
 from ..cache import data
 from ..io import packaged
 from ..learn.table import JobTable
@@ -83,12 +83,14 @@ class QuestionModel:
                 that of a question that says its stack.
             mixed: Medians and intervals of the mixtures.
         """
+        several = several & (said[:, _STACK] < 1.0)
+        if not several.any():
+            return mixed
         every, kinds = jobs.opened(), np.log1p(jobs.of_halves(distance))
         trees = self.center.predict(read_of(every, jobs.of_halves(said), kinds))
         off = every.analytical_s * np.exp(trees * left_of(kinds))
         off = jobs.folded(off) / jobs.analytical_s
-        wider = np.exp(self.width[0] + _sum(kinds[: len(jobs)] * self.width[1:]))
-        several = several & (said[:, _STACK] < 1.0)
+        wider = np.exp(self.width[0] + sum_in_order(kinds[: len(jobs)] * self.width[1:]))
         median, low, high = mixed
         return (
             np.where(several, median * off, median),
@@ -130,11 +132,5 @@ def read_of(jobs: JobTable, said: Floats, kinds: Floats) -> Floats:
 
 def left_of(kinds: Floats) -> Floats:
     """Share of a correction that is left so far from the training set, shape (n,)."""
-    left: Floats = np.exp(-_FADE * _sum(kinds))
+    left: Floats = np.exp(-_FADE * sum_in_order(kinds))
     return left
-
-
-def _sum(values: Floats) -> Floats:
-    """Over the kinds, one by one: the same to the bit however many rows there are."""
-    found: Floats = np.add.accumulate(values, axis=1)[:, -1]
-    return found

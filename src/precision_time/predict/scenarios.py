@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Bools, Floats
+from ..arrays import Bools, Floats, sum_in_order
 from ..cost.job import Job, Jobs
 from ..cost.memory import memory_of, total_bytes
 from ..diagnostics import Diagnostics
@@ -288,7 +288,7 @@ def widened(
         column[known] = of_others[place[known]]
         columns.append(column)
     step_s, low_s, high_s = columns
-    weights /= _sum(weights)[:, None]
+    weights /= sum_in_order(weights)[:, None]
     is_open = np.array([leaves_layout_open(members) for members in groups])[jobs.group]
     of_practice = mixture(step_s, low_s, high_s, weights, coverage, layout_open=is_open)
     several = (weights > 0.0).sum(axis=1) > 1
@@ -372,7 +372,7 @@ def _quantiles(shares: Floats, weights: Floats, center: Floats, below: Floats, a
     it is the same to the bit beside any others.
     """
     ends = (center - _REACH * below).min(axis=1), (center + _REACH * above).max(axis=1)
-    low, high, found = (np.tile(each, len(shares)) for each in (*ends, _sum(weights * center)))
+    low, high, found = (np.tile(each, len(shares)) for each in (*ends, sum_in_order(weights * center)))
     wanted = np.log(shares / (1.0 - shares)).ravel()
     left = np.arange(shares.size)
     for _ in range(_STEPS):
@@ -380,8 +380,8 @@ def _quantiles(shares: Floats, weights: Floats, center: Floats, below: Floats, a
         away = at[:, None] - center[row]
         wide = np.where(away < 0.0, below[row], above[row])
         under = 1.0 / (1.0 + np.exp(-np.clip(away / wide, -_REACH, _REACH)))
-        share = _sum(weights[row] * under)
-        rate = _sum(weights[row] * under * (1.0 - under) / wide)
+        share = sum_in_order(weights[row] * under)
+        rate = sum_in_order(weights[row] * under * (1.0 - under) / wide)
         with np.errstate(divide="ignore", invalid="ignore"):  # a share of all: that step halves
             off = np.log(share / (1.0 - share)) - wanted[left]
             step = at - off * share * (1.0 - share) / rate
@@ -401,9 +401,3 @@ def _between(values: Floats, weights: Floats, labels: Sequence[str]) -> float:
     means = np.bincount(named, weights * values) / shares
     mean = float(weights @ values / weights.sum())
     return float(shares @ (means - mean) ** 2)
-
-
-def _sum(values: Floats) -> Floats:
-    """Over the scenarios, one by one: the same to the bit however many rows and columns there are."""
-    found: Floats = np.add.accumulate(values, axis=-1)[..., -1]
-    return found

@@ -113,6 +113,10 @@ def fabric_share(kind: str, num_devices: Number) -> Number:
     """Share of a device's fabric that reaches the devices taking part, 0..1.
 
     Behind a switch all of it; in a mesh of direct links only the links between participants.
+
+    Args:
+        kind: As `link_kind` returns it.
+        num_devices: Participants on the node; fractions are interpolated.
     """
     shares = constants("collectives")["kinds"][kind].get("mesh_share")
     if shares is None:
@@ -122,6 +126,10 @@ def fabric_share(kind: str, num_devices: Number) -> Number:
 
 def link_params(link: Link, num_devices: Number = 8.0) -> LinkParams:
     """What collectives get out of a link of the catalog.
+
+    Args:
+        link: Nominal figures and the name from which the kind is read.
+        num_devices: Devices that take part on this level; matters for meshes without a switch.
 
     Returns:
         Parameters with the calibrated efficiencies of the link's kind.
