@@ -13,11 +13,13 @@ import pytest
 from precision_time import Prediction, predict_time
 from precision_time.cost.constants import constants
 from precision_time.cost.engines import Engine, engine_of
-from precision_time.cost.generation import lengths_at, writing_times
-from precision_time.cost.job import Job
+from precision_time.cost.generation import _served, lengths_at, writing_times
+from precision_time.cost.job import Job, Jobs
+from precision_time.cost.step import price
 from precision_time.errors import PrecisionTimeError
 from precision_time.request.request import Request
-from precision_time.workload.method import Generation, token_cache, with_asked_experts
+from precision_time.workload.graph import OpClass, OpGraph
+from precision_time.workload.method import Generation, as_served, token_cache, with_asked_experts
 
 ASKED: dict[str, Any] = {
     "model": "qwen2.5-1.5b", "device": "H100-SXM5-80GB", "gpus": 8, "method": "grpo", "engine": "vllm",
@@ -145,6 +147,43 @@ def test_only_asked_experts_are_read() -> None:
     assert kept == pytest.approx(3e9, rel=0.2) and weights == pytest.approx(30.5e9, rel=0.05)
     dense = generation_of(job()).first_token
     assert with_asked_experts(dense) == (dense, 1.0)
+
+
+def test_heads_that_share_keys_are_rows_of_one_product() -> None:
+    """An engine reads keys and values once for all query heads on them: bandwidth bounds its attention."""
+    found = job(model="llama3.1-8b", gpus=1)
+    token = generation_of(found).last_token
+    rows = {(node.m, node.count) for node in token.nodes if node.op_class is OpClass.ATTENTION}
+    assert rows == {(4.0, 8.0)}  # 32 query heads on 8 of keys and values
+    priced = price(
+        Jobs.at(
+            replace(
+                _served(found, engine_of(generation_of(found), found)),
+                workload=replace(found.workload, graph=token, method=None),
+            ),
+            np.array([64.0]),
+        )
+    )
+    reading_s = 64 * 1280 * 2 * 8 * 128 * 32 * 2.0 / found.cluster.device.memory_bandwidth_bytes_per_s
+    assert reading_s < float(priced.terms["attention_s"][0]) < 1.5 * reading_s
+
+
+def test_ranks_beyond_the_heads_of_keys_hold_copies() -> None:
+    token = generation_of(job(model="llama3.1-8b")).last_token
+
+    def read(graph: OpGraph) -> float:
+        return sum(node.in_elems for node in graph.nodes if node.op_class is OpClass.ATTENTION)
+
+    assert read(as_served(token, 2.0, True)) == 2.0 * read(as_served(token, 1.0, True)) == 2.0 * read(token)
+
+
+def test_an_engine_moves_rows_to_experts_in_one_kernel() -> None:
+    """Of a small batch most time of routing in a framework that trains is launches; engines fuse them."""
+    token = generation_of(job(model="qwen3-30b-a3b")).first_token
+    sorts = [node for node in token.nodes if node.op_class is OpClass.DISPATCH]
+    fused = as_served(token, 1.0, True)
+    assert sorts and not any(node.op_class is OpClass.DISPATCH for node in fused.nodes)
+    assert as_served(token, 1.0, False) == token
 
 
 def test_latent_attention_caches_its_latent() -> None:

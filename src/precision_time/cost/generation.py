@@ -25,7 +25,7 @@ from ..precision.catalog import get_policy
 from ..precision.policy import DType
 from ..records import dataclass
 from ..workload.graph import OpGraph
-from ..workload.method import Generation, with_asked_experts
+from ..workload.method import Generation, as_served, with_asked_experts
 from .constants import constants
 from .engines import Engine, engine_of
 from .job import Job, Jobs, TimingScope
@@ -70,8 +70,9 @@ def writing_times(job: Job, generation: Generation) -> WritingTimes:
     prompts = max(answers / generation.answers_per_prompt, 1.0)
     prefill_s = float(_step_s(served, generation.prompt, np.array([prompts]))[0])
     sizes = np.unique(np.geomspace(1.0, max(running, 1.0), _BATCHES))
+    copies = engine.tp / min(engine.tp, generation.cache_heads)
     first_s, last_s = (
-        np.maximum.accumulate(_token_s(served, graph, sizes))
+        np.maximum.accumulate(_token_s(served, as_served(graph, copies, table["graphs"]), sizes))
         for graph in (generation.first_token, generation.last_token)
     )
 
