@@ -13,7 +13,7 @@ import pytest
 from precision_time import Prediction, predict_time
 from precision_time.cost.constants import constants
 from precision_time.cost.engines import Engine, engine_of
-from precision_time.cost.generation import _served, lengths_at, writing_times
+from precision_time.cost.generation import _served, lengths_at, unevenness, writing_times
 from precision_time.cost.job import Job, Jobs
 from precision_time.cost.step import price
 from precision_time.errors import PrecisionTimeError
@@ -208,6 +208,43 @@ def test_a_batch_counts_prompts_or_answers() -> None:
     usual = answer(prompts=None)
     assert usual.global_batch_size == constants("engines")["answers"]["answers"]
     assert any("Prompts of a step not given" in text for text in usual.assumptions)
+
+
+def test_prompts_and_a_micro_batch_say_different_things() -> None:
+    found = job(prompts=60, group_size=5, batch_size=4)
+    assert (found.layout.global_batch_size, found.layout.micro_batch_size) == (
+        320,
+        4,
+    )  # 300, rounded up to 8 x 4
+    assert job(prompts=64, group_size=5, batch_size=4).layout.num_microbatches == 10
+
+
+def test_ranks_wait_for_the_longest_of_unequal_micro_batches() -> None:
+    """Sums of few lengths differ by more than sums of many, and of more ranks one is longer."""
+
+    def waits(**changes: Any) -> float:
+        found = job(prompts=128, zero_stage=3, **changes)
+        return unevenness(found, generation_of(found))
+
+    assert waits() == 0.0  # filled by tokens
+    few, many = waits(batch_size=2), waits(batch_size=32)
+    assert few == pytest.approx(4.0 * many) and many > 0.0
+    assert waits(batch_size=2, gpus=64) > few > waits(batch_size=2, answer_spread=0.2)
+    replicas = job(prompts=128, batch_size=2)
+    assert 0.0 < unevenness(replicas, generation_of(replicas)) < few
+    terms = answer(prompts=128, batch_size=2, zero_stage=3).terms
+    assert terms["uneven_s"] > 0.0 and "uneven_s" not in answer(prompts=128, zero_stage=3).terms
+
+
+@pytest.mark.parametrize(("model", "share"), [("qwen3-8b", 0.7), ("qwen3-8b-base", 0.5)])
+def test_base_models_do_not_think(model: str, share: float) -> None:
+    found = generation_of(job(model=model, answer_tokens=None, generate_tokens=1000, seq_len=1256))
+    assert found.mean_tokens == share * 1000
+
+
+def test_engines_of_whole_batches_write_few_answers_at_a_time() -> None:
+    seconds = {name: written_s(answer(engine=name, prompts=256)) for name in ("vllm", "trtllm", "hf")}
+    assert seconds["vllm"] < seconds["trtllm"] < seconds["hf"]
 
 
 def test_the_page_says_what_generation_was_taken_to_be() -> None:
