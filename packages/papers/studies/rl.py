@@ -197,7 +197,7 @@ def best(
 
 
 def fit(rows: list[dict[str, str]]) -> None:
-    """The best constants on `FITTED_ON` and without each source, and the errors with every source left out."""
+    """The best constants on `FITTED_ON` and without each source, and errors with every source left out."""
     stated = [row for row in rows if says_all(row)]
     names = tuple(dict.fromkeys(row["source"] for row in stated))
     alone: dict[str, dict[_Path, float]] = {name: {} for name in names}
