@@ -246,8 +246,8 @@ class Fields:
                     setattr(cls, option, each.default)
             elif origin is not ClassVar and name != "old_names":
                 words = cls.words.get(name)
-                option = Option(**{**words, "flags": tuple(words.get("flags", ()))}) if words else None
-                own[name] = Field.of(name, annotation, default, option)
+                shown = Option(**{**words, "flags": tuple(words.get("flags", ()))}) if words else None
+                own[name] = Field.of(name, annotation, default, shown)
         cls.model_fields = {**cls.model_fields, **own}
         for name, field in own.items():
             if isinstance(field.default, dict | list):
