@@ -167,14 +167,13 @@ def failed_children(script: str) -> int:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-@pytest.mark.parametrize("script", [_WHILE_A_THREAD_PREDICTS, _WHILE_A_THREAD_HOLDS_ALL, _OWN_LOCK])
+@pytest.mark.parametrize(
+    "script",
+    [_WHILE_A_THREAD_PREDICTS, _WHILE_EIGHT_THREADS_PREDICT, _WHILE_A_THREAD_HOLDS_ALL, _OWN_LOCK],
+    ids=["a thread predicts", "eight threads give the answers of one", "a thread holds all", "own lock"],
+)
 def test_a_child_that_is_forked_meanwhile_answers(script: str) -> None:
     assert failed_children(script) == 0
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-def test_eight_threads_and_children_forked_meanwhile_give_the_answers_of_one() -> None:
-    assert failed_children(_WHILE_EIGHT_THREADS_PREDICT) == 0
 
 
 def locks_of(path: Path) -> list[str]:
