@@ -254,7 +254,7 @@ class RequestFields(Fields):
     group_size: Count | None = None
     prompts: Count | None = None
     updates: Count | None = None
-    engine: Annotated[Literal["vllm", "sglang", "hf"] | None, WORD] = None
+    engine: Annotated[Literal["vllm", "sglang", "trtllm", "hf"] | None, WORD] = None
     generate_gpus: Count | None = None
     generate_tp: Count | None = None
     off_policy: Count | None = None
@@ -270,76 +270,9 @@ class RequestFields(Fields):
     compiler: Annotated[
         Literal["none", "inductor", "xla", "cudagraphs", "torchscript", "graph"] | None, WORD
     ] = None
-<<<<<<< HEAD
     channels_last: bool | None = None
     fused_optimizer: bool | None = None
     attention: Annotated[Literal["math", "memory-efficient", "flash1", "flash2", "flash3"] | None, WORD] = (
-=======
-    teacher: Annotated[str | None, Option(help="Teacher of distill.", complete="model")] = None
-    generate_tokens: Annotated[
-        Count | None,
-        Option(
-            help="Tokens of the longest answer in grpo and ppo; --seq-len holds prompt and answer.",
-            default="1024, or half of --seq-len",
-        ),
-    ] = None
-    answer_tokens: Annotated[
-        PositiveNumber | None,
-        Option(
-            help="Mean tokens of an answer.",
-            default="half of --generate-tokens, at most 1,000; 0.7 where a model reasons",
-        ),
-    ] = None
-    answer_spread: Annotated[
-        PositiveNumber | None,
-        Option(help="Standard deviation of the tokens of an answer, over their mean.", default="0.6"),
-    ] = None
-    group_size: Annotated[Count | None, Option(help="Answers per prompt in grpo.", default="8")] = None
-    prompts: Annotated[Count | None, Option(help="Prompts of a step in grpo and ppo.", default="256")] = None
-    updates: Annotated[
-        Count | None, Option(help="Optimizer steps that the answers of a step are cut into.", default="1")
-    ] = None
-    engine: Annotated[
-        Literal["vllm", "sglang", "trtllm", "hf"] | None,
-        WORD,
-        Option(help="What generates answers.", default="vllm on NVIDIA and AMD devices, else hf"),
-    ] = None
-    generate_gpus: Annotated[
-        Count | None,
-        Option(
-            help="Devices among --gpus that only generate.", default="none; half of them with --off-policy"
-        ),
-    ] = None
-    generate_tp: Annotated[
-        Count | None,
-        Option(help="Tensor-parallel degree of the engine.", default="the least over which the weights fit"),
-    ] = None
-    off_policy: Annotated[
-        Count | None,
-        Option(
-            help="Updates by which answers may be older than the policy: generation beside training.",
-            default="0",
-        ),
-    ] = None
-    dataset: Annotated[
-        str | None,
-        Option(
-            help="imagenet, alpaca, gsm8k ... or a file of yours (.jsonl, .json, .csv).",
-            default="the model's usual one",
-            complete="dataset",
-        ),
-    ] = None
-    samples: Annotated[
-        LongCount | None,
-        Option(help="Training samples per epoch, such as 1.28M.", default="those of --dataset"),
-    ] = None
-    epochs: Annotated[PositiveNumber | None, Option(help="Length of the run in epochs.", default="1")] = None
-    steps: Annotated[LongCount | None, Option(help="Length of the run in steps.", default="--epochs")] = None
-    tokens: Annotated[
-        LongCount | None, Option(help="Length of the run in tokens, such as 300B.", default="--epochs")
-    ] = None
-    optimizer: Annotated[str | None, Option(help="sgd, adamw, lamb ...", default="the model's usual one")] = (
->>>>>>> main
         None
     )
     unpadded_sequences: bool | None = None
