@@ -405,7 +405,7 @@ class RequestFields(Fields):
         Count | None, Option(help="Optimizer steps that the answers of a step are cut into.", default="1")
     ] = None
     engine: Annotated[
-        Literal["vllm", "sglang", "hf"] | None,
+        Literal["vllm", "sglang", "trtllm", "hf"] | None,
         WORD,
         Option(help="What generates answers.", default="vllm on NVIDIA and AMD devices, else hf"),
     ] = None
