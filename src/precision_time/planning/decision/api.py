@@ -156,34 +156,9 @@ def plan(
     )
     workload = workload_of(request)
     _check_length(request, axes)
-    stack = _stack(request, workload)
-    ask = _Ask(
-        wanted=wanted,
-        axes=axes,
-        timing=Timing(request=request, workload=workload, workers=workers, ray=ray, progress=progress),
-        limits=limits,
-        conditions=Conditions(
-            deadline_s=limits.deadline_s,
-            confidence=limits.confidence,
-            coverage=request.coverage,
-            compiler=stack.compiler,
-            options=of_runs,
-        ),
-        fed=stack.loader not in ("", SYNTHETIC),
-    )
-    space = ask.space()
-    if not space.spots:
-        raise ConfigError(_nothing_rented(wanted))
-    if max_jobs is not None and (count := space.jobs) > max_jobs:
-        raise ConfigError(
-            f"{count:,} jobs compete: devices, hosts, numbers and what else has several values. The rule: at "
-            f"most {max_jobs:,} of one plan. To fix: name devices, gpus or clouds, or fewer values of fields."
-        )
-    near, out_of_reach = within_reach(space, ask.timing, limits)
-    answered = ask(near) if near.spots else None
-    if answered is None or (out_of_reach and not answered.judged.feasible.any()):
-        # Nothing keeps the limits: what comes nearest is sought everywhere.
-        answered, out_of_reach = ask(space), 0
+    timing = Timing(request=request, workload=workload, workers=workers, ray=ray, progress=progress)
+    ask = _Ask.of(wanted, axes, timing, limits, of_runs)
+    answered, out_of_reach = _answered(ask, max_jobs)
     if layouts:
         answered, said = _refined(ask, answered, layouts)
         notes = (*notes, said)
@@ -211,6 +186,34 @@ class _Ask:
     conditions: Conditions
     fed: bool
 
+    @classmethod
+    def of(
+        cls,
+        wanted: Wanted,
+        axes: Mapping[str, Sequence[Any]],
+        timing: Timing,
+        limits: Limits,
+        options: RunOptions,
+    ) -> _Ask:
+        """What is asked of every candidate, its software as far as the request says it."""
+        request = timing.request
+        stack = _stack(request, timing.workload)
+        conditions = Conditions(
+            deadline_s=limits.deadline_s,
+            confidence=limits.confidence,
+            coverage=request.coverage,
+            compiler=stack.compiler,
+            options=options,
+        )
+        return cls(
+            wanted=wanted,
+            axes=axes,
+            timing=timing,
+            limits=limits,
+            conditions=conditions,
+            fed=stack.loader not in ("", SYNTHETIC),
+        )
+
     def space(self, wanted: Wanted | None = None) -> Space:
         """All candidates, or those of other numbers of devices."""
         return space_of(wanted or self.wanted, self.axes, self.timing.workload, fed=self.fed)
@@ -237,6 +240,28 @@ class _Ask:
             reasons = [str(error) for error in found.table["error"][here] if error is not None]
             refused[number] = reasons[0].partition(" To fix")[0] if reasons else "it does not fit in memory"
         return found.judged, refused
+
+
+def _answered(ask: _Ask, max_jobs: int | None) -> tuple[_Answered, int]:
+    """All candidates that may keep the limits, timed, and how many others were left out.
+
+    Raises:
+        ConfigError: If nothing can be rented, or more jobs compete than are allowed.
+    """
+    space = ask.space()
+    if not space.spots:
+        raise ConfigError(_nothing_rented(ask.wanted))
+    if max_jobs is not None and (count := space.jobs) > max_jobs:
+        raise ConfigError(
+            f"{count:,} jobs compete: devices, hosts, numbers and what else has several values. The rule: at "
+            f"most {max_jobs:,} of one plan. To fix: name devices, gpus or clouds, or fewer values of fields."
+        )
+    near, out_of_reach = within_reach(space, ask.timing, ask.limits)
+    answered = ask(near) if near.spots else None
+    if answered is None or (out_of_reach and not answered.judged.feasible.any()):
+        # Nothing keeps the limits: what comes nearest is sought everywhere.
+        return ask(space), 0
+    return answered, out_of_reach
 
 
 def _planned(ask: _Ask, answered: _Answered, notes: tuple[str, ...], out_of_reach: int) -> Plan:
