@@ -97,7 +97,7 @@ def predict(
         )
         return
     from ..fields import pairs_of
-    from ..predict.table import blocks_of, columns_of, rows_of, sorted_rows
+    from ..predict.table import blocks_of, columns_of, rows_of, sorted_rows, write_plot
     from ..render.table import write_columns
 
     files = by_ending(out, table=(".csv", ".jsonl"), plot=(".svg", ".png"))
@@ -113,7 +113,8 @@ def predict(
         write_columns(columns_of(rows), table)
         message(f"Wrote {table}")
     if (plot := files["plot"]) is not None:
-        _write_picture(found, plot)
+        write_plot(found, plot)
+        message(f"Wrote {plot}")
     _write_step(found, memory_timeline, trace)
     if emit is not None:
         _write_launch_config(found, emit, json_output=json_output)
@@ -154,8 +155,7 @@ def _answers(
 
     if jobs is None or server is not None:
         with progress(f"Predicting {model or jobs}"):
-            each = None if server is None else server.answers_to
-            return answer_all(asked, strict=jobs is None, each=each)
+            return answer_all(asked, strict=jobs is None, each=None if server is None else server.answers_to)
     with progress_bar(f"different jobs of {jobs.name}", lines=True) as show:
         return answer_all(asked, strict=False, progress=lambda done, total: show(done, total, ""))
 
@@ -229,14 +229,6 @@ def _check_files(plot: Path | None, memory_timeline: Path | None, trace: Path | 
         from ..timeline.trace import check_trace_path
 
         check_trace_path(trace)
-
-
-def _write_picture(found: Predictions, path: Path) -> None:
-    """The answers as a picture."""
-    from ..predict.table import write_plot
-
-    write_plot(found, path)
-    message(f"Wrote {path}")
 
 
 def _write_step(found: Predictions, memory_timeline: Path | None, trace: Path | None) -> None:

@@ -157,7 +157,21 @@ def plan(
     workload = workload_of(request)
     _check_length(request, axes)
     timing = Timing(request=request, workload=workload, workers=workers, ray=ray, progress=progress)
-    ask = _Ask.of(wanted, axes, timing, limits, of_runs)
+    stack = _stack(request, workload)
+    ask = _Ask(
+        wanted=wanted,
+        axes=axes,
+        timing=timing,
+        limits=limits,
+        conditions=Conditions(
+            deadline_s=limits.deadline_s,
+            confidence=limits.confidence,
+            coverage=request.coverage,
+            compiler=stack.compiler,
+            options=of_runs,
+        ),
+        fed=stack.loader not in ("", SYNTHETIC),
+    )
     answered, out_of_reach = _answered(ask, max_jobs)
     if layouts:
         answered, said = _refined(ask, answered, layouts)
@@ -185,34 +199,6 @@ class _Ask:
     limits: Limits
     conditions: Conditions
     fed: bool
-
-    @classmethod
-    def of(
-        cls,
-        wanted: Wanted,
-        axes: Mapping[str, Sequence[Any]],
-        timing: Timing,
-        limits: Limits,
-        options: RunOptions,
-    ) -> _Ask:
-        """What is asked of every candidate, its software as far as the request says it."""
-        request = timing.request
-        stack = _stack(request, timing.workload)
-        conditions = Conditions(
-            deadline_s=limits.deadline_s,
-            confidence=limits.confidence,
-            coverage=request.coverage,
-            compiler=stack.compiler,
-            options=options,
-        )
-        return cls(
-            wanted=wanted,
-            axes=axes,
-            timing=timing,
-            limits=limits,
-            conditions=conditions,
-            fed=stack.loader not in ("", SYNTHETIC),
-        )
 
     def space(self, wanted: Wanted | None = None) -> Space:
         """All candidates, or those of other numbers of devices."""
@@ -243,11 +229,7 @@ class _Ask:
 
 
 def _answered(ask: _Ask, max_jobs: int | None) -> tuple[_Answered, int]:
-    """All candidates that may keep the limits, timed, and how many others were left out.
-
-    Raises:
-        ConfigError: If nothing can be rented, or more jobs compete than are allowed.
-    """
+    """All candidates that may keep the limits, timed, and how many others were left out; errors as `plan`."""
     space = ask.space()
     if not space.spots:
         raise ConfigError(_nothing_rented(ask.wanted))
