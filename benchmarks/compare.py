@@ -26,6 +26,7 @@ from typing import Any
 
 from cases import DOES_NOT_FIT, SWEEP, SWEEP_SAID, WARM_CALL, WARM_CALL_SAID
 from precision_time.corpus.store import load_corpus
+from precision_time.io import COMPILED, compiled
 from precision_time.render.table import columns_of, markdown_lines
 from precision_time.workload.resolve import sizes_that_apply
 from run import machine
@@ -299,6 +300,8 @@ def main() -> int:
     options = parser.parse_args()
     trees = {"now": NOW, **dict(_named(text) for text in options.against)}
     named = dict(_named(text) for text in options.peer)
+    package = NOW / "src" / "precision_time"  # its tables as an installation has them, and as older trees do
+    (package / COMPILED).write_text(compiled(package), encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "rows.csv"
         write_sample(rows)

@@ -60,8 +60,8 @@ class JobTable:
         count, chosen = len(self), np.arange(len(self))[rows]
         place = np.full(count + len(self.smaller) + 1, -1, dtype=np.intp)
         place[chosen] = np.arange(len(chosen))
-        asked = np.unique(self.halves[chosen])
-        left = asked[(asked >= 0) & (place[asked] < 0)]
+        asked = np.flatnonzero(np.bincount(self.halves[chosen].ravel() + 1)[1:])  # np.unique loads numpy.ma
+        left = asked[place[asked] < 0]
         place[left] = len(chosen) + np.arange(len(left))
         smaller = self.smaller.take(left[left >= count] - count)
         if len(own := left[left < count]):

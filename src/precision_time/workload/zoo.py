@@ -6,7 +6,6 @@ The archive holds `index.json` (one short entry a name) and one compact graph pe
 
 from __future__ import annotations
 
-import json
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -14,6 +13,8 @@ from dataclasses import fields
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from ..cache import data, memo
 from ..errors import CaptureError, ConfigError, UnknownNameError
@@ -152,15 +153,14 @@ def open_archive(data: bytes) -> zipfile.ZipFile:
 @data
 def _shipped() -> zipfile.ZipFile:
     try:
-        data = zoo_path().read_bytes()
+        return open_archive(zoo_path().read_bytes())
     except OSError as error:
         raise CaptureError(f"The zoo cannot be read: {error}. {_REMEDY}") from error
-    return open_archive(data)
 
 
 def _read_member(archive: zipfile.ZipFile, member: str) -> dict[str, Any]:
     try:
-        data = json.loads(archive.read(member))
+        data = msgspec.json.decode(archive.read(member))
     except KeyError as error:
         raise CaptureError(f"The zoo holds no member {member!r}. {_REMEDY}") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError) as error:

@@ -71,17 +71,17 @@ class Bounds:
     """Lower bounds of the corrected times of layouts that are not priced yet.
 
     A family shares its kernels and what its tensor, context and expert ranks exchange; the pipeline's
-    bubble changes with the schedule as the formulas say. Times the least correction seen so far in layouts
-    that are cut and sharded in the same ways.
+    bubble changes with the schedule as the formulas say. Times the least that corrected times were above
+    this so far in layouts that are cut and sharded in the same ways: what replicas exchange is in the factor.
     """
 
     layouts: list[Layout]
     kinds: list[Hashable]
-    """How each is cut and sharded: what corrections differ by most."""
+    """How each is cut and sharded: what the factors differ by most."""
     base_s: Floats
     """Analytical time of what the family shares, and of the bubble."""
     least: dict[Hashable, float] = field(default_factory=dict)
-    """The least correction by kind."""
+    """The least corrected time over `base_s`, by kind."""
 
     def of(self, rows: Indices) -> Floats:
         """Bounds of some of the layouts [s]."""
@@ -89,22 +89,21 @@ class Bounds:
         return bounds
 
     def samples(self, count: int) -> Indices:
-        """The layouts with the lowest bounds, up to `count` of each kind."""
-        taken: dict[Hashable, int] = defaultdict(int)
-        chosen: list[int] = []
-        for row in np.argsort(self.base_s, kind="stable").tolist():
-            kind = self.kinds[row]
-            taken[kind] += 1
-            if taken[kind] <= count:
-                chosen.append(row)
-        return np.array(chosen, dtype=np.intp)
+        """Of each kind the `count` lowest, and as many with the fewest micro batches, which gather least."""
+        rounds = np.array([layout.num_microbatches for layout in self.layouts])
+        chosen: set[int] = set()
+        for order in (np.argsort(self.base_s, kind="stable"), np.lexsort((self.base_s, rounds))):
+            members: dict[Hashable, list[int]] = defaultdict(list)
+            for row in order.tolist():
+                members[self.kinds[row]].append(row)
+            chosen |= {row for rows in members.values() for row in rows[:count]}
+        return np.array(sorted(chosen), dtype=np.intp)
 
-    def learn(self, rows: Indices, priced: JobTable, corrected_s: Floats) -> None:
+    def learn(self, rows: Indices, corrected_s: Floats) -> None:
         """Take note of layouts that were priced since."""
-        corrections = corrected_s / priced.analytical_s
-        for row, correction in zip(rows, corrections.tolist(), strict=True):
+        for row, factor in zip(rows, (corrected_s / self.base_s[rows]).tolist(), strict=True):
             kind = self.kinds[row]
-            self.least[kind] = min(correction, self.least.get(kind, correction))
+            self.least[kind] = min(factor, self.least.get(kind, factor))
 
 
 def bounds_of(job: OneCopy[Job], families: Sequence[Sequence[Layout]], over: Executor = map) -> Bounds:
@@ -132,7 +131,8 @@ def _shared_and_bubble_s(job: OneCopy[Job], layouts: Sequence[Layout]) -> Floats
 
 
 def _kind(layout: Layout) -> Hashable:
-    return (layout.zero_stage, layout.schedule, layout.tp > 1, layout.pp > 1, layout.recompute)
+    gathered = (layout.zero_stage, layout.dp_shard > 0, layout.reshard_after_forward)
+    return (gathered, layout.schedule, layout.tp > 1, layout.pp > 1, layout.recompute)
 
 
 def _bubble_share(layout: Layout) -> float:
