@@ -20,8 +20,8 @@ from precision_time_papers.evaluation.generalization import (
     LEVELS,
     _pair_known,
     evidence_tables,
-    inside_intervals,
     nearest_known,
+    served,
 )
 from precision_time_papers.evaluation.importance import GROUPS, grouped_features
 from precision_time_papers.evaluation.pricing import priced_corpus
@@ -127,7 +127,7 @@ def test_a_predictor_of_one_precision_is_asked_of_families_that_ran_at_it(runs) 
 
 
 def test_wider_intervals_hold_more_often(runs) -> None:
-    inside = inside_intervals(runs, "model", 0)
+    inside = served(runs, "model", 0).inside
     shares = np.nanmean(inside, axis=1)
     assert shares.shape == (len(LEVELS),)
     assert (np.diff(shares) >= 0.0).all()
@@ -203,7 +203,7 @@ def test_evidence_is_of_rows_that_were_known(runs) -> None:
     assert (groups[rows] != groups[:, None]).all()
     assert (np.diff(similarity, axis=1) <= 0.0).all()
     assert ((similarity > 0.0) & (similarity <= 1.0)).all()
-    by_similarity, worst = evidence_tables(runs, 0)
+    by_similarity, worst = evidence_tables(runs, served(runs, "configuration", 0).step_time_s, 0)
     assert sum(row[1] for row in by_similarity.rows) == len(runs.table)
     errors = [row[3] for row in worst.rows]
     assert errors == sorted(errors, reverse=True)
