@@ -242,6 +242,23 @@ def test_base_models_do_not_think(model: str, share: float) -> None:
     assert found.mean_tokens == share * 1000
 
 
+def test_models_that_think_are_given_longer_answers() -> None:
+    for model, most in (("qwen3-8b", 4096), ("qwen3-8b-base", 1024), ("qwen2.5-7b", 1024)):
+        found = job(model=model, **dict.fromkeys(("answer_tokens", "generate_tokens", "seq_len")))
+        assert generation_of(found).most_tokens == most
+
+
+def test_weights_move_over_the_link_between_trainers_and_engines() -> None:
+    """Of few tensors: within a node over its own link, between nodes over their network."""
+    within, between = (
+        job(model="llama3.1-8b", gpus=gpus, generate_gpus=gpus // 2, generate_tp=1) for gpus in (8, 16)
+    )
+    seconds = [writing_times(found, generation_of(found)).sync_s for found in (within, between)]
+    links = within.cluster.intra_node, between.cluster.inter_node
+    apart_s = [16.06e9 / link.bandwidth_bytes_per_s for link in links]
+    assert seconds[1] - seconds[0] == pytest.approx(apart_s[1] - apart_s[0], rel=0.01)
+
+
 def test_engines_of_whole_batches_write_few_answers_at_a_time() -> None:
     seconds = {name: written_s(answer(engine=name, prompts=256)) for name in ("vllm", "trtllm", "hf")}
     assert seconds["vllm"] < seconds["trtllm"] < seconds["hf"]

@@ -29,8 +29,8 @@ STEPS = Path(__file__).with_name("rl_steps.csv")
 FITTED_ON = ("verl-logs-gpg", "verl-docs")
 """Constants of engines.toml were chosen from these: the stages of one, the weight transfers of the other."""
 _COUNTS = (
-    *("gpus", "tp", "pp", "cp", "ep", "generate_gpus", "generate_tp", "off_policy", "prompts", "group_size"),
-    *("seq_len", "generate_tokens", "answer_tokens", "updates", "batch_size"),
+    *("gpus", "tp", "pp", "cp", "ep", "dp_shard", "generate_gpus", "generate_tp", "off_policy"),
+    *("prompts", "group_size", "seq_len", "generate_tokens", "answer_tokens", "updates", "batch_size"),
 )
 _WORDS = (
     *("model", "method", "device", "precision", "stack", "engine", "reference"),

@@ -202,7 +202,9 @@ def _sync_s(job: Job, engine: Engine) -> float:
     if not engine.settings["graphs"]:
         return 0.0
     table, graph = constants("engines")["sync"], job.workload.graph
-    moved_s = engine.weight_bytes / table["bytes_per_s"] + graph.param_tensors * table["tensor_s"]
+    cluster = job.cluster
+    link = cluster.intra_node if cluster.num_nodes == 1 else cluster.inter_node
+    moved_s = engine.weight_bytes / link.bandwidth_bytes_per_s + graph.param_tensors * table["tensor_s"]
     if engine.apart:
         return float(moved_s)
     held = memory_of(Jobs.at(job))

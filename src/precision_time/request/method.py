@@ -260,7 +260,8 @@ def _lengths(workload: Workload, request: RequestFields) -> _Lengths:
     length, said = request.seq_len, request.answer_tokens
     most = request.generate_tokens
     if most is None:
-        most = max(table["most_tokens"], math.ceil((said or 0.0) / share))
+        usual = table["reasoning_most_tokens" if reasons else "most_tokens"]
+        most = max(usual, math.ceil((said or 0.0) / share))
         most = most if length is None else min(most, max(length // 2, 1))
         most = max(most, math.ceil(said or 1.0))
     prompt = table["prompt_tokens"] if length is None else length - most
