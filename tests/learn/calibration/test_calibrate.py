@@ -33,7 +33,7 @@ ASKED = [(model, gpus, batch) for model in ("resnet50", "resnet18") for gpus in 
 
 
 def own_run(model: str, gpus: int, batch: int, factor: float) -> Measurement:
-    """A run of a cluster that is `factor` times as slow as the median, on software of the stack's own year."""
+    """A run of a cluster `factor` times as slow as the median, on software of the stack's own year."""
     stack = get_stack_profile("pytorch-eager").stack()
     question = {"device": "T4", "gpus": gpus, "batch_size": batch, "precision": "fp32", "zero_stage": 0}
     asked = Request.of({"model": model, **question, "stack": stack.profile, "software": stack.framework_year})
