@@ -93,7 +93,9 @@ class JobTable:
             return cls(features=np.zeros((0, 0)), names=(), **seconds)
         smaller = [table.smaller for table in tables if table.smaller is not None]
         parts = [*tables, *smaller]
-        joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in JOB_ARRAYS}
+        joined: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in parts]) for name in JOB_ARRAYS
+        }
         every = cls(names=tables[0].names, **joined)
         if not smaller:
             return every
