@@ -1,6 +1,6 @@
 """Fit what kernels reach of a device's rates (`cost/data/factors.toml`) to measured steps.
 
-    python data/calibrate_kernels.py [--without SOURCE ...] [--write | --add]     # two minutes on one thread
+    python data/calibrate_kernels.py [--without SOURCE ...] [--write | --add | --stacks]   # two minutes
 
 One crossed model of all rows. A kernel of kind c in type w on architecture a takes
 
@@ -15,8 +15,10 @@ side: an architecture that only slow software measured is not taken for slow whe
 architectures, too.
 
 Stacks and chips are partly pooled: they deviate from their category and their maker as far as their rows say
-so against SPREADS, and one that nobody measured has what those have in common. A stack's shortfall is the
-lower quartile of its sources': the slower ones have reasons of their own. MLPerf's are its submitters.
+so against SPREADS, and one that nobody measured has what those have in common. Once chips and kernels are
+fitted, shortfalls are taken from what they leave: of the mean over its sources a stack keeps what so many
+sources prove (`pooled`), since a source alone says little of the next one. MLPerf's are its submitters.
+--stacks does that alone, with the chips and kernels that ship.
 
 The logarithms are found by Gauss-Newton steps on log(measured / modeled) with Huber's loss. PRIORS draw each
 to its starting value as one row's noise allows: single timed products and convolutions reach 0.75 to 0.95
@@ -145,6 +147,10 @@ RATES = ("compute", "maker", "sustained", "conv")
 """Groups of parameters whose product is what kernels reach of the peak."""
 STEPS, ROUNDS = 6, 5
 GAUGE, QUARTILE = 25.0, 0.25
+BETWEEN_STACKS, BETWEEN_SOURCES = 0.125, 0.255
+"""Standard deviation of the logarithm of shortfalls: of stacks of a category, of sources of a stack."""
+BETTER = 0.1
+"""How far below that mean, as logarithm, a shortfall is put: steps of unseen publishers have no bias."""
 LEAST_ROWS = 10
 MAX_EXPOSED, MAX_HOST = 0.15, 1.2
 MAX_ROWS, MAX_ROWS_SURVEY, SURVEY_ROWS = 6, 2, 4000
@@ -171,6 +177,8 @@ class Rows:
     """R rows."""
 
     measured_s: Floats
+    busy_s: Floats
+    """Kernels as chips and kernels ship, in a stack without shortfall."""
     host_s: Floats
     rest_s: Floats
     """What is neither kernels nor the wait for the host."""
@@ -234,14 +242,15 @@ def collected(pairs: Sequence[tuple[Measurement, Job]]) -> tuple[Kernels, Rows, 
     for index, (_, job) in enumerate(pairs):
         groups[group_key(job)].append(index)
     kernels: defaultdict[str, list[NDArray[np.generic]]] = defaultdict(list)
-    kept: list[tuple[int, float, float]] = []
+    kept: list[tuple[int, float, float, float]] = []
     for indices in groups.values():
         group = Jobs.alike([pairs[index][1] for index in indices])
         priced = _priced(group)
         for position, index in enumerate(indices):
             if found := _one(group, priced, position, names, kernels, len(kept)):
                 kept.append((index, *found))
-    measured = [pairs[index][0] for index, _, _ in kept]
+    measured = [pairs[index][0] for index, *_ in kept]
+    busy_s, host_s, rest_s = np.array([seconds for _, *seconds in kept]).reshape(-1, 3).T
     cells = Counter((row.source, row.stack.profile, row.model, row.device, row.precision) for row in measured)
     weight = np.array(
         [
@@ -266,8 +275,9 @@ def collected(pairs: Sequence[tuple[Measurement, Job]]) -> tuple[Kernels, Rows, 
         ),
         Rows(
             measured_s=np.array([row.step_time_s for row in measured]),
-            host_s=np.array([host for _, host, _ in kept]),
-            rest_s=np.array([rest for _, _, rest in kept]),
+            busy_s=busy_s,
+            host_s=host_s,
+            rest_s=rest_s,
             weight=weight,
             sources=sources,
             row_ids=np.array([row.row_id for row in measured], dtype=np.intp),
@@ -306,8 +316,8 @@ def _one(
     names: Names,
     kernels: defaultdict[str, list[NDArray[np.generic]]],
     row: int,
-) -> tuple[float, float] | None:
-    """Adds the kernels of one job; host seconds and the rest, None where messages or the host rule."""
+) -> tuple[float, float, float] | None:
+    """Adds the kernels of one job; seconds of `Rows`, None where messages or the host rule."""
     step, parts, times, costs = priced.step, priced.parts, priced.times, priced.costs
     busy, host, total = (
         float(priced.busy_s[position]),
@@ -347,7 +357,8 @@ def _one(
     kernels["bandwidth"].append(np.full(len(here), names.of(f"bandwidth.{chip}"), dtype=np.intp))
     turned = parts["transpose_s"][position][here] > 0.0
     kernels["turn"].append(np.where(turned, names.of("transposed"), -1))
-    return host, total - float(np.cbrt(busy**3 + host**3))
+    unhindered = busy / stack_shortfall(group.stack.profile, device.arch)
+    return unhindered, host, total - float(np.cbrt(busy**3 + host**3))
 
 
 def _priced(group: Jobs) -> Priced:
@@ -425,13 +436,27 @@ class Fit:
             total += np.where(group >= 0, self.x[group], 0.0)
         return total
 
+    def kernels_s(self) -> tuple[Floats, Floats, Floats]:
+        """Seconds of every kernel: its arithmetic, its traffic, its transposes."""
+        kernels, by = self.kernels, self.kernels.parameters
+        return (
+            kernels.compute_s * np.exp(-self._of(*(by[name] for name in RATES))),
+            kernels.memory_s * np.exp(-self._of(by["memory"], by["bandwidth"])),
+            kernels.transpose_s * np.exp(self._of(by["turn"]) - self._of(by["bandwidth"])),
+        )
+
+    def busy_s(self) -> Floats:
+        """Seconds of the kernels of every row in a stack without shortfall."""
+        compute, memory, turned = self.kernels_s()
+        each = self.kernels.times * (np.cbrt(compute**3 + memory**3) + turned + self.kernels.latency_s)
+        total: Floats = np.bincount(self.kernels.row, each, len(self.rows.measured_s)).astype(np.float64)
+        return total
+
     def modeled(self) -> tuple[Floats, Floats]:
         """Seconds of every row, and the derivative of their logarithm by every parameter."""
         kernels, rows, by = self.kernels, self.rows, self.kernels.parameters
         size, count = len(rows.measured_s), len(self.names)
-        compute = kernels.compute_s * np.exp(-self._of(*(by[name] for name in RATES)))
-        memory = kernels.memory_s * np.exp(-self._of(by["memory"], by["bandwidth"]))
-        turned = kernels.transpose_s * np.exp(self._of(by["turn"]) - self._of(by["bandwidth"]))
+        compute, memory, turned = self.kernels_s()
         cubes = np.maximum(compute**3 + memory**3, 1e-90)
         bound = np.cbrt(cubes)
         short = np.exp(self._of(*rows.parameters.values()))
@@ -473,8 +498,8 @@ class Fit:
             self.x = np.minimum(self.x + np.clip(move, -0.5, 0.5), cap)
             self.x[self.chips] = np.minimum(self.x[self.chips], cap[self.makers] - self.x[self.makers])
 
-    def shortfalls(self) -> dict[str, tuple[float, int]]:
-        """Shortfall of each stack, the weighted lower quartile of its sources, and the number of its rows."""
+    def reached(self) -> dict[str, tuple[float, int]]:
+        """What the better sources of each stack reach, their weighted lower quartile, and its rows."""
         category, stacks, sources = (
             self.rows.parameters[name] for name in ("category", "shortfall", "source")
         )
@@ -490,7 +515,51 @@ class Fit:
 
     def scale(self) -> float:
         """Shortfall of the best quartile of stacks."""
-        return float(np.percentile([x for x, n in self.shortfalls().values() if n >= LEAST_ROWS], GAUGE))
+        return float(np.percentile([x for x, n in self.reached().values() if n >= LEAST_ROWS], GAUGE))
+
+
+def levels(rows: Rows, names: Sequence[str], busy_s: Floats) -> tuple[Floats, Floats]:
+    """Logarithm of how much longer kernels take in each source of a stack, and its variance, by parameter.
+
+    Args:
+        rows: Measured.
+        names: Of the parameters.
+        busy_s: Kernels of each row in a stack without shortfall, shape (R,).
+    """
+    sources, level = rows.parameters["source"], np.zeros(len(names))
+    for _ in range(STEPS):
+        busy = busy_s * np.exp(level[sources])
+        both = np.cbrt(busy**3 + rows.host_s**3)
+        total = both + rows.rest_s
+        slope = (busy / both) ** 2 / total * busy
+        error = np.log(rows.measured_s / total)
+        weight = rows.weight * np.minimum(1.0, HUBER / np.maximum(np.abs(error), 1e-9)) * slope
+        known = np.maximum(np.bincount(sources, weight * slope, len(names)), 1e-9)
+        level += np.clip(np.bincount(sources, weight * error, len(names)) / known, -0.5, 0.5)
+    return level, NOISE / known
+
+
+def pooled(rows: Rows, names: Sequence[str], busy_s: Floats) -> dict[str, object]:
+    """Shortfalls of the categories and of the stacks with enough rows; arguments as of `levels`."""
+    level, variance = levels(rows, names, busy_s)
+    certain = 1.0 / (BETWEEN_SOURCES**2 + variance)
+    of_category: defaultdict[str, list[tuple[str, float, float, int]]] = defaultdict(list)
+    for stack in set(rows.parameters["shortfall"].tolist()):
+        here = rows.parameters["shortfall"] == stack
+        sources, name = np.unique(rows.parameters["source"][here]), names[stack].split(".", 1)[1]
+        mean = float(np.average(level[sources], weights=certain[sources]))
+        entry = (name, mean, 1.0 / float(certain[sources].sum()), int(here.sum()))
+        of_category[category_of_stack(name)].append(entry)
+    categories, stacks = {}, {}
+    for category, entries in of_category.items():
+        weights = [1.0 / (BETWEEN_STACKS**2 + spread) for _, _, spread, _ in entries]
+        common = float(np.average([mean for _, mean, _, _ in entries], weights=weights))
+        categories[category] = common - BETTER
+        for (name, mean, _, count), weight in zip(entries, weights, strict=True):
+            if count >= LEAST_ROWS:
+                stacks[name] = common + BETWEEN_STACKS**2 * weight * (mean - common) - BETTER
+    both = {**dict(sorted(categories.items())), **dict(sorted(stacks.items()))}
+    return {name: round(float(np.exp(value)), 3) for name, value in both.items()}
 
 
 def tables(fit: Fit) -> dict[str, dict[str, object]]:
@@ -525,12 +594,6 @@ def tables(fit: Fit) -> dict[str, dict[str, object]]:
         seen = [value[f"maker.{maker}.{width}"] for maker in makers if f"maker.{maker}.{width}" in value]
         start = beginning(PRIORS, f"maker.x.{width}", 1.0)
         middle[width] = float(np.exp(np.mean(np.log(seen)))) if seen else start
-    found = fit.shortfalls()
-    by_category: dict[str, list[float]] = defaultdict(list)
-    for name, (x, _) in found.items():
-        by_category[category_of_stack(name)].append(x / scale)
-    categories = {name: round(float(np.exp(np.median(np.log(x)))), 3) for name, x in by_category.items()}
-    stacks = {name: round(x / scale, 3) for name, (x, n) in sorted(found.items()) if n >= LEAST_ROWS}
     return {
         "compute_factor": {
             kind: [of(f"compute.{kind}.{column}") for column in COLUMNS] for kind in sorted(products)
@@ -550,7 +613,7 @@ def tables(fit: Fit) -> dict[str, dict[str, object]]:
             **{chip: [of(f"sustained_conv.{chip}.{width}") for width in WIDTHS] for chip in chips},
         },
         "bandwidth_factor": {"other": 1.0, **{chip: of(f"bandwidth.{chip}") for chip in chips}},
-        "shortfall": {**dict(sorted(categories.items())), **stacks},
+        "shortfall": pooled(fit.rows, fit.names, fit.busy_s() * scale),
         "": {"transposed": of("transposed")},
     }
 
@@ -581,7 +644,8 @@ TITLES = {
     "conv_factor": "The same for convolutions, over that of the other products; same columns.",
     "bandwidth_factor": "Bytes/s over the data sheet's, over that of the mean chip ([memory_factor]).",
     "shortfall": (
-        "How many times longer kernels take in a stack than in the best quartile of stacks. The categories\n"
+        "How many times longer kernels take in a stack than in the best quartile of stacks, drawn to what\n"
+        "# its category has in common the more, the fewer sources it was measured by. The categories\n"
         "# of stacks (stacks.toml) come first: theirs is that of a stack that nobody measured."
     ),
 }
@@ -616,10 +680,18 @@ def main() -> None:
     parser.add_argument("--without", action="append", default=[], metavar="SOURCE")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--add", action="store_true", help="write what the file lacks, and leave what it has")
+    parser.add_argument(
+        "--stacks", action="store_true", help="write shortfalls, chips and kernels as they ship"
+    )
     options = parser.parse_args()
     rows = [row for row in load_corpus() if row.usable and row.source not in options.without]
     kernels, table, names = collected(chosen(rows))
     print(f"{len(table.measured_s)} rows, {len(kernels.row)} kernels, {len(names.index)} parameters")
+    if options.stacks:
+        there = tomllib.loads(DATA.read_text(encoding="utf-8"))
+        there["shortfall"] = pooled(table, tuple(names.index), table.busy_s)
+        DATA.write_text(written({"": {"transposed": there["transposed"]}, **there}), encoding="utf-8")
+        return
     fit = Fit(kernels, table, names)
     for _ in range(ROUNDS):
         fit.run(fit.scale())

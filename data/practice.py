@@ -17,7 +17,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from precision_time.corpus.famous_runs import famous_runs
 from precision_time.corpus.jobs import UnsupportedRow, row_workload
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.protocols import publisher
@@ -30,6 +29,7 @@ from precision_time.request import practice as data
 from precision_time.request import question
 from precision_time.request.votes import STACK, Votes, counted_votes, recipe_votes
 from precision_time.workload.workload import Workload
+from published_runs import famous_runs
 
 COUNTED = Path(__file__).parents[1] / "src/precision_time/request/data/practice/counted.toml"
 PUBLISHED = COUNTED.with_name("published.toml")
@@ -38,7 +38,7 @@ _HEAD = """# What the rows of the shipped corpus say of practice. Written by dat
 # votes: of publishers, each with one in every class that its rows are in; publishers: how many share it.
 # year: mean of the software of the rows.
 """
-_PUBLISHED_HEAD = """# Published trainings of large language models (corpus/data/famous_runs.csv). Written by
+_PUBLISHED_HEAD = """# Published trainings of large language models (data/famous_runs.csv). Written by
 # data/practice.py; do not edit. tokens: of an optimizer step, the largest of the training.
 
 # A job is like a run of which neither size nor number of devices is further off; assumed.

@@ -181,7 +181,7 @@ class Evidence:
             kernels.Rows(
                 **{
                     name: getattr(self.rows, name)[kept]
-                    for name in ("measured_s", "host_s", "rest_s", "weight", "sources", "row_ids")
+                    for name in ("measured_s", "busy_s", "host_s", "rest_s", "weight", "sources", "row_ids")
                 },
                 parameters={name: number[of] for name, of in stacks.items()},
             ),

@@ -75,6 +75,34 @@ thread.join()
 os._exit(0)
 """
 
+_WHILE_EIGHT_THREADS_PREDICT = """
+from concurrent.futures import ThreadPoolExecutor
+from precision_time import cache, predict_time
+
+MODELS = ("resnet50", "gpt2", "bert-large", "vit-base-16", "llama3-8b", "unet3d", "resnet18", "t5-small")
+asked = [(model, batch) for batch in (1, 3, 8) for model in MODELS]
+
+
+def ask(job):
+    found = predict_time(job[0], device="A100", gpus=8, batch_size=job[1], precision="bf16-mixed")
+    return found.step_time_s, found.interval.low_s, found.interval.high_s, found.memory_bytes_per_device
+
+
+alone = [ask(job) for job in asked]
+cache.clear()
+threads = ThreadPoolExecutor(8)
+answers = threads.map(ask, asked * 4)
+
+
+def same():
+    assert [ask(job) for job in asked] == alone
+
+
+failed = children(4, same)
+print(failed + ([*answers] != alone * 4), flush=True)
+os._exit(0)
+"""
+
 _WHILE_A_THREAD_HOLDS_ALL = """
 from contextlib import ExitStack
 from precision_time import predict_time
@@ -139,7 +167,11 @@ def failed_children(script: str) -> int:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-@pytest.mark.parametrize("script", [_WHILE_A_THREAD_PREDICTS, _WHILE_A_THREAD_HOLDS_ALL, _OWN_LOCK])
+@pytest.mark.parametrize(
+    "script",
+    [_WHILE_A_THREAD_PREDICTS, _WHILE_EIGHT_THREADS_PREDICT, _WHILE_A_THREAD_HOLDS_ALL, _OWN_LOCK],
+    ids=["a thread predicts", "eight threads give the answers of one", "a thread holds all", "own lock"],
+)
 def test_a_child_that_is_forked_meanwhile_answers(script: str) -> None:
     assert failed_children(script) == 0
 

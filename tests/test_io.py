@@ -188,7 +188,7 @@ def test_files_get_their_names_by_the_one_writer() -> None:
 OPENED = re.compile(r"(?<![\w.])open\(|\.read_text\(|\.read_bytes\(|(?<!\bos)\.open\(")
 OPEN_THEMSELVES = {
     "of the package, of the system or of Python": {
-        "precision_time/corpus/famous_runs.py", "precision_time/executor.py",
+        "precision_time/executor.py",
         "precision_time_integrations/inventory/local.py", "precision_time/planning/precisions/risk.py",
         "precision_time/plugins.py", "precision_time/ray/executor.py", "precision_time/workload/zoo.py",
         "precision_time_integrations/measure/device.py", "precision_time_integrations/measure/processor.py",

@@ -10,7 +10,8 @@ import typer
 
 from precision_time.cli.main import _listed as listed_words_of
 from precision_time.cli.main import _section as section_of
-from precision_time.cli.main import _tree, app, command_paths, every_command
+from precision_time.cli.main import _tree, app, loaded_command
+from precision_time.plugins import Command
 
 ALWAYS = {
     "--json": "Pure JSON on stdout.",
@@ -20,6 +21,40 @@ ALWAYS = {
 """Options that the head of the page describes, by their words: of every command, left out of its table."""
 FIRST = "predict"
 """The command whose options of the job are said with their meaning; the others name theirs."""
+
+
+def every_command(*, every_option: bool = False, leaving: bool = False) -> Iterator[tuple[str, Any]]:
+    """Every command that is no group: what one types after the program's name, and the command.
+
+    Args:
+        every_option: Whether every field of a job is an option of it, rather than those that the help shows.
+        leaving: Whether also those that go with the next release.
+    """
+
+    def asked(tree: dict[str, Any]) -> dict[str, Any]:
+        return tree if leaving else listed_words_of(tree)
+
+    def below(words: str, found: Command | dict[str, Any]) -> Iterator[tuple[str, Any]]:
+        if isinstance(found, Command):
+            yield words, loaded_command(words, found, every_option=every_option)
+        else:
+            for name, inner in asked(found).items():
+                yield from below(f"{words} {name}", inner)
+
+    for name, found in asked(_tree()).items():
+        yield from below(name, found)
+
+
+def command_paths() -> list[str]:
+    """Every command as one types it, without the program's name; a group stands before its commands."""
+
+    def below(tree: dict[str, Any], before: str) -> Iterator[str]:
+        for word, found in listed_words_of(tree).items():
+            yield f"{before}{word}"
+            if isinstance(found, dict):
+                yield from below(found, f"{before}{word} ")
+
+    return list(below(_tree(), ""))
 
 
 def command_page() -> str:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from command_page import command_paths, every_command
 from precision_time.cli import main as root
-from precision_time.cli.main import command_paths, every_command
 from precision_time.request.schema import MOVED as MOVED_FIELDS
 
 MOVED = tomllib.loads(Path(root.__file__).with_name("data").joinpath("moved.toml").read_text("utf-8"))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from precision_time.cli.main import every_command
+from command_page import every_command
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 TABLE = tomllib.loads((Path(__file__).parent / "option_values.toml").read_text(encoding="utf-8"))

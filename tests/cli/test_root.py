@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import precision_time
-from precision_time.cli.main import OWN, _summary, _tree, command_paths, load_command, main, other_options
+from command_page import command_paths
+from precision_time.cli.main import OWN, _summary, _tree, load_command, main, other_options
 from precision_time.errors import ConfigError
 
 LAZY = _tree()

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from precision_time.cli.main import every_command, load_command
+from command_page import every_command
+from precision_time.cli.main import load_command
 from precision_time.cli.request_options import SHOWN, requests_in_words
 from precision_time.cli.settings import as_settings, settings_of
 from precision_time.fields import plain_type

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from precision_time.cli.request_options import requests_in_words
-from precision_time.corpus.famous_runs import FamousRun, famous_runs
 from precision_time.errors import CorpusError, LayoutError
 from precision_time.request.request import Request
+from published_runs import FamousRun, famous_runs
 
 KEPT_BACK = re.compile(
     r"pythia|internlm|nemotron-?4|bloomberg|mt-nlg|megatron-turing|\bllama-?1\b(?!\.)|korthikanti|ffcv|deit|guanaco|"
@@ -111,7 +111,7 @@ def test_a_user_says_no_layout_and_the_batch_of_the_run_unless_it_is_refused(run
     ],
 )
 def test_a_broken_cell_is_named_with_its_line(tmp_path: Path, changed: tuple[str, str], message: str) -> None:
-    shipped = Path(__file__).parents[2] / "src/precision_time/corpus/data/famous_runs.csv"
+    shipped = Path(__file__).parents[2] / "data/famous_runs.csv"
     lines = shipped.read_text(encoding="utf-8").splitlines(keepends=True)[:2]
     text = "".join(lines).replace(*changed, 1)
     assert text != "".join(lines)

@@ -17,7 +17,8 @@ import typer
 
 import precision_time
 import precision_time_papers
-from precision_time.cli.main import app, command_paths, every_command
+from command_page import command_paths, every_command
+from precision_time.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

@@ -68,6 +68,16 @@ def test_a_thousand_batches_of_one_group_are_each_the_answer_alone() -> None:
             np.testing.assert_array_equal(thousand.figures[name][row], values[0], err_msg=name)
 
 
+def test_every_row_of_a_thousand_different_questions_is_the_answer_alone() -> None:
+    sizes = range(1, 1 + 1000 // len(_ASKED))
+    jobs = [Request.of({**fields, "batch_size": size}).resolve() for size in sizes for fields in _ASKED]
+    assert len(jobs) == 1000
+    thousand = answer(Jobs.of(jobs), shipped_predictor())
+    alone = [answer(Jobs.of([job]), shipped_predictor()).figures for job in jobs]
+    for name, values in thousand.figures.items():
+        np.testing.assert_array_equal(values, [each[name][0] for each in alone], err_msg=name)
+
+
 def test_columns_are_those_that_are_wanted() -> None:
     jobs = Jobs.of([Request.of(_ASKED[2]).resolve()])
     every = answer(jobs, shipped_predictor()).figures

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from precision_time.cli.request_options import requests_in_words
-from precision_time.corpus.famous_runs import FamousRun, famous_runs
 from precision_time.predict.api import predict
 from precision_time.predict.prediction import Prediction
+from published_runs import FamousRun, famous_runs
 
 STEPS = [run for run in famous_runs() if run.scope == "step" and run.steps and not run.not_said]
 MOST_MEDIAN_PERCENT = 16.0

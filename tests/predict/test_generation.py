@@ -13,11 +13,13 @@ import pytest
 from precision_time import Prediction, predict_time
 from precision_time.cost.constants import constants
 from precision_time.cost.engines import Engine, engine_of
-from precision_time.cost.generation import lengths_at, writing_times
-from precision_time.cost.job import Job
+from precision_time.cost.generation import _served, lengths_at, unevenness, writing_times
+from precision_time.cost.job import Job, Jobs
+from precision_time.cost.step import price
 from precision_time.errors import PrecisionTimeError
 from precision_time.request.request import Request
-from precision_time.workload.method import Generation, token_cache, with_asked_experts
+from precision_time.workload.graph import OpClass, OpGraph
+from precision_time.workload.method import Generation, as_served, token_cache, with_asked_experts
 
 ASKED: dict[str, Any] = {
     "model": "qwen2.5-1.5b", "device": "H100-SXM5-80GB", "gpus": 8, "method": "grpo", "engine": "vllm",
@@ -147,6 +149,43 @@ def test_only_asked_experts_are_read() -> None:
     assert with_asked_experts(dense) == (dense, 1.0)
 
 
+def test_heads_that_share_keys_are_rows_of_one_product() -> None:
+    """An engine reads keys and values once for all query heads on them: bandwidth bounds its attention."""
+    found = job(model="llama3.1-8b", gpus=1)
+    token = generation_of(found).last_token
+    rows = {(node.m, node.count) for node in token.nodes if node.op_class is OpClass.ATTENTION}
+    assert rows == {(4.0, 8.0)}  # 32 query heads on 8 of keys and values
+    priced = price(
+        Jobs.at(
+            replace(
+                _served(found, engine_of(generation_of(found), found)),
+                workload=replace(found.workload, graph=token, method=None),
+            ),
+            np.array([64.0]),
+        )
+    )
+    reading_s = 64 * 1280 * 2 * 8 * 128 * 32 * 2.0 / found.cluster.device.memory_bandwidth_bytes_per_s
+    assert reading_s < float(priced.terms["attention_s"][0]) < 1.5 * reading_s
+
+
+def test_ranks_beyond_the_heads_of_keys_hold_copies() -> None:
+    token = generation_of(job(model="llama3.1-8b")).last_token
+
+    def read(graph: OpGraph) -> float:
+        return sum(node.in_elems for node in graph.nodes if node.op_class is OpClass.ATTENTION)
+
+    assert read(as_served(token, 2.0, True)) == 2.0 * read(as_served(token, 1.0, True)) == 2.0 * read(token)
+
+
+def test_an_engine_moves_rows_to_experts_in_one_kernel() -> None:
+    """Of a small batch most time of routing in a framework that trains is launches; engines fuse them."""
+    token = generation_of(job(model="qwen3-30b-a3b")).first_token
+    sorts = [node for node in token.nodes if node.op_class is OpClass.DISPATCH]
+    fused = as_served(token, 1.0, True)
+    assert sorts and not any(node.op_class is OpClass.DISPATCH for node in fused.nodes)
+    assert as_served(token, 1.0, False) == token
+
+
 def test_latent_attention_caches_its_latent() -> None:
     """DeepSeek-V2, section 2.1: 512 + 64 elements per token and layer, and no heads to share among ranks."""
     latent = job(model="deepseek-v3", gpus=64, batch_size=1, group_size=1, prompts=None, tp=8, zero_stage=3)
@@ -169,6 +208,60 @@ def test_a_batch_counts_prompts_or_answers() -> None:
     usual = answer(prompts=None)
     assert usual.global_batch_size == constants("engines")["answers"]["answers"]
     assert any("Prompts of a step not given" in text for text in usual.assumptions)
+
+
+def test_prompts_and_a_micro_batch_say_different_things() -> None:
+    found = job(prompts=60, group_size=5, batch_size=4)
+    assert (found.layout.global_batch_size, found.layout.micro_batch_size) == (
+        320,
+        4,
+    )  # 300, rounded up to 8 x 4
+    assert job(prompts=64, group_size=5, batch_size=4).layout.num_microbatches == 10
+
+
+def test_ranks_wait_for_the_longest_of_unequal_micro_batches() -> None:
+    """Sums of few lengths differ by more than sums of many, and of more ranks one is longer."""
+
+    def waits(**changes: Any) -> float:
+        found = job(prompts=128, zero_stage=3, **changes)
+        return unevenness(found, generation_of(found))
+
+    assert waits() == 0.0  # filled by tokens
+    few, many = waits(batch_size=2), waits(batch_size=32)
+    assert few == pytest.approx(4.0 * many) and many > 0.0
+    assert waits(batch_size=2, gpus=64) > few > waits(batch_size=2, answer_spread=0.2)
+    replicas = job(prompts=128, batch_size=2)
+    assert 0.0 < unevenness(replicas, generation_of(replicas)) < few
+    terms = answer(prompts=128, batch_size=2, zero_stage=3).terms
+    assert terms["uneven_s"] > 0.0 and "uneven_s" not in answer(prompts=128, zero_stage=3).terms
+
+
+@pytest.mark.parametrize(("model", "share"), [("qwen3-8b", 0.7), ("qwen3-8b-base", 0.5)])
+def test_base_models_do_not_think(model: str, share: float) -> None:
+    found = generation_of(job(model=model, answer_tokens=None, generate_tokens=1000, seq_len=1256))
+    assert found.mean_tokens == share * 1000
+
+
+def test_models_that_think_are_given_longer_answers() -> None:
+    for model, most in (("qwen3-8b", 4096), ("qwen3-8b-base", 1024), ("qwen2.5-7b", 1024)):
+        found = job(model=model, **dict.fromkeys(("answer_tokens", "generate_tokens", "seq_len")))
+        assert generation_of(found).most_tokens == most
+
+
+def test_weights_move_over_the_link_between_trainers_and_engines() -> None:
+    """Of few tensors: within a node over its own link, between nodes over their network."""
+    within, between = (
+        job(model="llama3.1-8b", gpus=gpus, generate_gpus=gpus // 2, generate_tp=1) for gpus in (8, 16)
+    )
+    seconds = [writing_times(found, generation_of(found)).sync_s for found in (within, between)]
+    links = within.cluster.intra_node, between.cluster.inter_node
+    apart_s = [16.06e9 / link.bandwidth_bytes_per_s for link in links]
+    assert seconds[1] - seconds[0] == pytest.approx(apart_s[1] - apart_s[0], rel=0.01)
+
+
+def test_engines_of_whole_batches_write_few_answers_at_a_time() -> None:
+    seconds = {name: written_s(answer(engine=name, prompts=256)) for name in ("vllm", "trtllm", "hf")}
+    assert seconds["vllm"] < seconds["trtllm"] < seconds["hf"]
 
 
 def test_the_page_says_what_generation_was_taken_to_be() -> None:

@@ -21,7 +21,7 @@ BROKEN: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("frames", "lora_rank", "generate_tokens", "group_size"), COUNT),
     **dict.fromkeys(("prompts", "updates", "generate_gpus", "generate_tp", "off_policy"), COUNT),
     **dict.fromkeys(("audio_seconds", "mean_seq_len", "answer_tokens", "answer_spread"), POSITIVE),
-    "engine": ("ollama", "one of vllm, sglang or hf"),
+    "engine": ("ollama", "one of vllm, sglang, trtllm or hf"),
     "packing": SWITCH,
     "padding_share": (1.0, "below 1"),
     "adapter": ("lokr", "one of lora, qlora, dora, qdora or qlora8"),

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from precision_time.corpus.famous_runs import famous_runs
 from precision_time.cost.job import Job, Jobs
 from precision_time.cost.memory import memory_of, total_bytes
 from precision_time.errors import LayoutError
 from precision_time.request.request import Request
 from precision_time.request.schema import LAYOUT_OPTIONS
+from published_runs import famous_runs
 
 LARGE: dict[str, dict[str, Any]] = {
     "more samples than fit": {"model": "llama2-70b", "gpus": 64, "global_batch_size": 512, "seq_len": 4096},

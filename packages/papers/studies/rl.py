@@ -1,7 +1,8 @@
 """Published steps of reinforcement learning asked as a user would: errors by source and stage.
 
-    python packages/papers/studies/rl.py            # the table of docs/reference/accuracy.md
-    python packages/papers/studies/rl.py --fit      # constants of cost/data/engines.toml without each source
+    python packages/papers/studies/rl.py            # the table of docs/guides/own-model.md
+    python packages/papers/studies/rl.py --fit      # constants of cost/data/engines.toml without each source,
+                                                    # and the table with every source left out
 
 Rows are in rl_steps.csv: what a source states of its job, and its seconds. What it leaves out is left out
 here too.
@@ -28,10 +29,13 @@ STEPS = Path(__file__).with_name("rl_steps.csv")
 FITTED_ON = ("verl-logs-gpg", "verl-docs")
 """Constants of engines.toml were chosen from these: the stages of one, the weight transfers of the other."""
 _COUNTS = (
-    *("gpus", "tp", "pp", "cp", "ep", "generate_gpus", "generate_tp", "off_policy", "prompts", "group_size"),
-    *("seq_len", "generate_tokens", "answer_tokens", "updates"),
+    *("gpus", "tp", "pp", "cp", "ep", "dp_shard", "generate_gpus", "generate_tp", "off_policy"),
+    *("prompts", "group_size", "seq_len", "generate_tokens", "answer_tokens", "updates", "batch_size"),
 )
-_WORDS = ("model", "method", "device", "precision", "stack", "engine", "reference", "uneven", "offload")
+_WORDS = (
+    *("model", "method", "device", "precision", "stack", "engine", "reference"),
+    *("uneven", "offload", "recompute"),
+)
 _OF_STAGE: Mapping[str, tuple[str, ...]] = {
     "generation": ("prefill_s", "decode_s", "tail_s"),
     "logprobs": ("logprobs_s",),
@@ -45,8 +49,8 @@ STAGES = ("generation", "logprobs", "train", "sync", "step")
 _Path = tuple[str, ...]
 _GRIDS: Mapping[str, Mapping[_Path, tuple[float, ...]]] = {
     "generation": {
-        ("engine", "vllm", "sequence_s"): (2e-5, 4e-5, 6e-5),
-        ("sync", "state_bytes_per_s"): (0.5e9, 1e9, 2e9, 4e9),
+        ("engine", "vllm", "sequence_s"): (2e-5, 4e-5, 6e-5, 8e-5, 1e-4, 1.2e-4),
+        ("sync", "state_bytes_per_s"): (1e9, 2e9, 4e9, 8e9),
     },
     "sync": {("sync", "tensor_s"): (3e-4, 6e-4, 1e-3)},
 }
@@ -193,22 +197,26 @@ def best(
 
 
 def fit(rows: list[dict[str, str]]) -> None:
-    """The constants that are best on the sources of `FITTED_ON`, and without each source."""
+    """The best constants on `FITTED_ON` and without each source, and errors with every source left out."""
     stated = [row for row in rows if says_all(row)]
     names = tuple(dict.fromkeys(row["source"] for row in stated))
+    alone: dict[str, dict[_Path, float]] = {name: {} for name in names}
     for stage, grid in _GRIDS.items():
         tried: dict[tuple[float, ...], list[Asked]] = {}
         for constant in itertools.product(*grid.values()):
             with with_constants(dict(zip(grid, constant, strict=True))):
                 tried[constant] = [asked(row) for row in stated]
-
-        print(stage, [".".join(path) for path in grid])
-        chosen = best(tried, stage, FITTED_ON)
+        print(stage, [".".join(path) for path in grid], "fitted:", best(tried, stage, FITTED_ON))
         for name in names:
-            error = macro_error(tried[chosen], stage, (name,))
             others = best(tried, stage, [other for other in names if other != name])
-            alone = macro_error(tried[others], stage, (name,))
-            print(f"  {name}: fitted on {FITTED_ON} {chosen} {error:.3f}; without it {others} {alone:.3f}")
+            alone[name] |= dict(zip(grid, others, strict=True))
+            print(f"  {name}: without it {others}")
+
+    left_out: list[Asked] = []
+    for name in dict.fromkeys(row["source"] for row in rows):
+        with with_constants(alone.get(name, {})):
+            left_out += [asked(row) for row in rows if row["source"] == name]
+    print(table(left_out))
 
 
 def main() -> None:

@@ -428,40 +428,6 @@ app = typer.Typer(
 )
 
 
-def every_command(*, every_option: bool = False, leaving: bool = False) -> Iterator[tuple[str, Any]]:
-    """Every command that is no group: what one types after the program's name, and the command.
-
-    Args:
-        every_option: Whether every field of a job is an option of it, rather than those that the help shows.
-        leaving: Whether also those that go with the next release.
-    """
-
-    def asked(tree: _Tree) -> _Tree:
-        return tree if leaving else _listed(tree)
-
-    def below(words: str, found: Command | _Tree) -> Iterator[tuple[str, Any]]:
-        if isinstance(found, Command):
-            yield words, loaded_command(words, found, every_option=every_option)
-        else:
-            for name, inner in asked(found).items():
-                yield from below(f"{words} {name}", inner)
-
-    for name, found in asked(_tree()).items():
-        yield from below(name, found)
-
-
-def command_paths() -> list[str]:
-    """Every command as one types it, without the program's name; a group stands before its commands."""
-
-    def below(tree: _Tree, before: str) -> Iterator[str]:
-        for word, found in _listed(tree).items():
-            yield f"{before}{word}"
-            if isinstance(found, dict):
-                yield from below(found, f"{before}{word} ")
-
-    return list(below(_tree(), ""))
-
-
 def _show_version(wanted: bool) -> None:
     if wanted:
         typer.echo(__version__)

@@ -25,7 +25,7 @@ from ..precision.catalog import get_policy
 from ..precision.policy import DType
 from ..records import dataclass
 from ..workload.graph import OpGraph
-from ..workload.method import Generation, with_asked_experts
+from ..workload.method import Generation, as_served, with_asked_experts
 from .constants import constants
 from .engines import Engine, engine_of
 from .job import Job, Jobs, TimingScope
@@ -40,6 +40,10 @@ _BATCHES = 14
 """Numbers of running answers that are priced; between them seconds are interpolated."""
 _STATES = ("parameters", "expert_parameters", "master_weights", "optimizer_states")
 """Terms of memory that leave a device while an engine writes on it."""
+_LENGTHS = 1000
+"""Lengths of answers whose standard deviation is taken."""
+_GATHERED = 3
+"""ZeRO stage from which ranks gather each other's weights."""
 _LONGEST_OF = 0.1
 """The tail begins where fewer of the answers that began still run."""
 
@@ -70,8 +74,9 @@ def writing_times(job: Job, generation: Generation) -> WritingTimes:
     prompts = max(answers / generation.answers_per_prompt, 1.0)
     prefill_s = float(_step_s(served, generation.prompt, np.array([prompts]))[0])
     sizes = np.unique(np.geomspace(1.0, max(running, 1.0), _BATCHES))
+    copies = engine.tp / min(engine.tp, generation.cache_heads) * table["cache_passes"]
     first_s, last_s = (
-        np.maximum.accumulate(_token_s(served, graph, sizes))
+        np.maximum.accumulate(_token_s(served, as_served(graph, copies, table["graphs"]), sizes))
         for graph in (generation.first_token, generation.last_token)
     )
 
@@ -197,12 +202,37 @@ def _sync_s(job: Job, engine: Engine) -> float:
     if not engine.settings["graphs"]:
         return 0.0
     table, graph = constants("engines")["sync"], job.workload.graph
-    moved_s = engine.weight_bytes / table["bytes_per_s"] + graph.param_tensors * table["tensor_s"]
+    cluster = job.cluster
+    link = cluster.intra_node if cluster.num_nodes == 1 else cluster.inter_node
+    moved_s = engine.weight_bytes / link.bandwidth_bytes_per_s + graph.param_tensors * table["tensor_s"]
     if engine.apart:
         return float(moved_s)
     held = memory_of(Jobs.at(job))
     states = sum(float(np.max(held.get(name, 0.0))) for name in _STATES)
     return float(moved_s + 2.0 * states / table["state_bytes_per_s"])
+
+
+def unevenness(job: Job, generation: Generation) -> float:
+    """Share of the time of a pass over the answers that ranks wait for the one with most tokens.
+
+    Ranks that gather weights (ZeRO 3) wait in every micro batch, stages of a pipeline for each other's micro
+    batches, other ranks once an update. Micro batches that are filled by tokens are even.
+    """
+    if not generation.counted:
+        return 0.0
+    layout, unit = job.layout, NormalDist()
+    shares = (np.arange(_LENGTHS) + 0.5) / _LENGTHS
+    lengths = lengths_at(generation.mean_tokens, generation.spread, generation.most_tokens, shares)
+    relative = float(np.std(lengths)) / (float(generation.prompt.seq_len or 0) + generation.mean_tokens)
+
+    def waits(ranks: float, sequences: float) -> float:
+        """The largest of so many sums of lengths over their mean, less 1 (Blom 1958)."""
+        return relative / math.sqrt(sequences) * unit.inv_cdf((ranks - 0.375) / (ranks + 0.25))
+
+    if layout.zero_stage == _GATHERED:
+        return waits(layout.dp, layout.micro_batch_size)
+    per_update = layout.micro_batch_size * max(layout.num_microbatches / generation.updates, 1.0)
+    return waits(layout.dp, per_update) + waits(layout.pp, layout.micro_batch_size)
 
 
 def reward_s(job: Job) -> float:

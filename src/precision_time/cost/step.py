@@ -152,8 +152,7 @@ def _kept_to_peak(least_s: Floats, terms: dict[str, Floats]) -> Floats:
     that has no faster matrix units.
     """
     total_s: Floats = reduce(np.add, terms.values())
-    short_s = least_s - total_s
-    if (short_s > 0.0).any():
+    if ((short_s := least_s - total_s) > 0.0).any():
         kernels_s = reduce(np.add, (terms[name] for name in KERNEL_TERMS))
         factor = 1.0 + np.maximum(short_s, 0.0) / kernels_s
         terms |= {name: terms[name] * factor for name in KERNEL_TERMS}

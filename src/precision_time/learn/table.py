@@ -93,9 +93,7 @@ class JobTable:
             return cls(features=np.zeros((0, 0)), names=(), **seconds)
         smaller = [table.smaller for table in tables if table.smaller is not None]
         parts = [*tables, *smaller]
-        joined: dict[str, Any] = {
-            name: np.concatenate([getattr(part, name) for part in parts]) for name in JOB_ARRAYS
-        }
+        joined: Any = {name: np.concatenate([getattr(part, name) for part in parts]) for name in JOB_ARRAYS}
         every = cls(names=tables[0].names, **joined)
         if not smaller:
             return every
@@ -129,17 +127,15 @@ class JobTable:
             return self
         smaller = None if self.smaller is None else self.smaller.select(names)
         if not len(self.features):
-            none = np.zeros((0, len(names)))
-            return replace(self, features=none, names=names, smaller=smaller, every=None)
-        columns = self.features[:, _positions(self.names, names)]
-        columns = np.ascontiguousarray(columns)
+            return replace(self, features=np.zeros((0, len(names))), names=names, smaller=smaller)
+        columns = np.ascontiguousarray(self.features[:, _positions(self.names, names)])
         return replace(self, features=columns, names=names, smaller=smaller, every=None)
 
     def opened(self) -> JobTable:
         """The jobs, and after them the smaller ones, as rows of one table."""
-        if self.every is not None or self.smaller is None:
-            return self if self.every is None else self.every
-        return JobTable.together([self.alone(), self.smaller])
+        if self.smaller is None:
+            return self
+        return self.every or JobTable.together([self.alone(), self.smaller])
 
     def folded(self, step_time_s: Floats) -> Floats:
         """Step times of the jobs, none shorter than those of the smaller ones, shape (n,).

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..arrays import Floats
 from ..cost.constants import constants
-from ..cost.generation import logprobs_factor, reward_s, writing_times
+from ..cost.generation import logprobs_factor, reward_s, unevenness, writing_times
 from ..cost.job import Job, Jobs
 from ..cost.step import price
 from ..parallel.layout import Recompute
@@ -56,6 +56,9 @@ def method_seconds(job: Job, update_s: float, analytical_s: float) -> dict[str, 
         return found
     if generation.updates > 1:
         found["updates_s"] = cut * update_s
+    waited_s = unevenness(job, generation) * (update_s + math.fsum(found.values()))
+    if waited_s > 0.0:
+        found["uneven_s"] = waited_s
     if "reward_model_s" not in found:
         found["reward_s"] = reward_s(job)
     return _with_writing(job, generation, found, update_s)

@@ -20,7 +20,7 @@ from ..parallel.space import powers_of_two
 from ..precision.catalog import known_variants
 from ..workload.workload import Workload
 from .layout import habits_with_experts, layout_words, sharded_as_usual, without_idle_operators
-from .method import degrees_of_method
+from .method import degrees_of_method, says_samples
 from .practice import axes_of
 from .published import usual_global_batch
 from .question import method_of, question_of
@@ -200,14 +200,14 @@ def _global_batch(job: Job, request: RequestFields, found: Diagnostics) -> float
     """
     tokens = request.global_batch_tokens
     answers, prompts = job.workload.answers_per_prompt, request.prompts
-    if answers is not None and (request.batch_size, request.global_batch_size, tokens) == (None, None, None):
+    if answers is not None and not says_samples(request):
         if prompts is None:
             prompts = max(constants("engines")["answers"]["answers"] // answers, 1)
             found.assume(
                 "batch_size",
                 f"Prompts of a step not given: {prompts} assumed, {prompts * answers:,} answers (prompts=).",
             )
-        shares = job.layout.dp * job.layout.num_microbatches
+        shares = job.layout.dp * job.layout.num_microbatches * max(int(request.batch_size or 1), 1)
         whole = -(-prompts * answers // shares) * shares
         if whole != prompts * answers:
             found.assume(

@@ -236,6 +236,7 @@ def _generating(workload: Workload, request: RequestFields, load: Load) -> tuple
         tp=request.generate_tp or 0,
         updates=request.updates or 1,
         staleness=request.off_policy or 0,
+        counted=request.batch_size is not None,
     )
     return replace(usual, largest=graph if usual.graph.seq_len != length else None), generation
 
@@ -252,12 +253,15 @@ class _Lengths:
 def _lengths(workload: Workload, request: RequestFields) -> _Lengths:
     """Lengths as they are said, or as published runs have them (cost/data/engines.toml)."""
     table = constants("engines")["answers"]
-    reasons = any(re.search(pattern, workload.name) for pattern in table["reasoning"])
+    # A base model has the sizes of the one that was taught to think, and its name in the catalog.
+    base = isinstance(request.model, str) and request.model.lower().endswith("-base")
+    reasons = not base and any(re.search(pattern, workload.name) for pattern in table["reasoning"])
     share = table["reasoning_share" if reasons else "share"]
     length, said = request.seq_len, request.answer_tokens
     most = request.generate_tokens
     if most is None:
-        most = max(table["most_tokens"], math.ceil((said or 0.0) / share))
+        usual = table["reasoning_most_tokens" if reasons else "most_tokens"]
+        most = max(usual, math.ceil((said or 0.0) / share))
         most = most if length is None else min(most, max(length // 2, 1))
         most = max(most, math.ceil(said or 1.0))
     prompt = table["prompt_tokens"] if length is None else length - most
@@ -326,7 +330,8 @@ def training_devices(workload: Workload, cluster: Cluster) -> int:
 
 def says_samples(request: RequestFields) -> bool:
     """Whether a request counts the answers of a step, not its prompts."""
-    return (request.batch_size, request.global_batch_size, request.global_batch_tokens) != (None, None, None)
+    said = (request.batch_size, request.global_batch_size, request.global_batch_tokens)
+    return request.prompts is None and said != (None, None, None)
 
 
 def check_group(job: Job, request: RequestFields) -> None:
@@ -398,6 +403,7 @@ def _writing_words(job: Job, generation: Generation, request: RequestFields) -> 
         f"{engine.tp}{said('generate_tp')}, up to {engine.concurrent:,.0f} at once on "
         "each (roofline and published steps)",
         "one update" if generation.updates == 1 else f"{generation.updates} updates per generated batch",
+        f"micro batches of {'answers, of unequal lengths' if generation.counted else 'as many tokens'}",
     ]
     if generation.staleness:
         times = writing_times(job, generation)

@@ -1,7 +1,6 @@
-"""The fields of a request: their types, rules, defaults and help, in one place.
+"""The fields of a request: their types, rules and defaults, in one place.
 
-An option of the command line is a field here and nothing else: its name, its help and its completion are read
-off the field.
+An option of the command line is a field here, with its help and its completion in `data/fields.toml`.
 """
 
 # No annotation is text here: what is evaluated when the class is made need not be parsed again.
@@ -29,7 +28,6 @@ from ..fields import (
     ListText,
     LongCount,
     NaturalNumber,
-    Option,
     PositiveNumber,
     Read,
     Year,
@@ -39,6 +37,7 @@ from ..fields import (
 from ..hardware.device import Cluster
 from ..hardware.inventory import ClusterResources
 from ..hardware.words import with_cluster_words
+from ..io import packaged_toml
 from ..parallel.layout import Layout
 from ..precision.catalog import is_policy_file
 from ..units import duration_s
@@ -217,393 +216,86 @@ class RequestFields(Fields):
 
     aliases: ClassVar[Mapping[str, str]] = ALIASES
     moved: ClassVar[Mapping[str, str]] = MOVED
+    words: ClassVar[Mapping[str, Mapping[str, Any]]] = packaged_toml(__package__, "data/fields.toml")
 
-    model: Annotated[
-        Any,
-        Option(
-            help="A known name (`precision-time list models`), a timm or Hugging Face name, "
-            "net.py:function or "
-            "module:function (the file is run), a config.json, .onnx, .pt2 or job file (.yaml, .toml, "
-            ".json).",
-            complete="model",
-        ),
-    ]
-    device: Annotated[
-        str | None,
-        Option(
-            help="Device name (`precision-time list devices`), with a count (8xA100, 2x8xH100), or a host "
-            "(p5.48xlarge, 4xdgx-h100).",
-            flags=("-d",),
-            complete="device",
-            default="A100-SXM4-80GB",
-        ),
-    ] = None
-    gpus: Annotated[
-        Count, Option(help="Devices in all.", flags=("-g",), default="1, or as many as --nodes hold")
-    ] = 1
-    nodes: Annotated[
-        Count | None, Option(help="Hosts the devices are spread over.", default="as few as hold them")
-    ] = None
-    node_type: Annotated[
-        str | None,
-        Option(help="DGX-A100, p4d.24xlarge ...: sets the links.", default="the usual one of the device"),
-    ] = None
-    intra_node: Annotated[
-        str | None,
-        Option(help="Link between the devices of a host: nvlink3+nvswitch, pcie4 ...", default="--node-type"),
-    ] = None
-    inter_node: Annotated[
-        str | None,
-        Option(
-            help="Network between hosts by its adapters: ib-hdr-200g x8, ethernet-50g ...",
-            default="--network",
-        ),
-    ] = None
-    network: Annotated[
-        str | None,
-        Option(
-            help="Network between hosts, in Gbit/s of a host: 100g-tcp, 400g-ib, efa-400g, roce-100g, "
-            "tcpx-800g, 8x400g-ib ...",
-            default="--node-type",
-        ),
-    ] = None
-    precision: Annotated[
-        str | dict[str, Any] | None,
-        Read(_precision),
-        Option(
-            help="Precision in any usual spelling (`precision-time list precisions`), or a policy file "
-            "of your "
-            "own (.yaml, .toml, .json).",
-            flags=("-p",),
-            complete="precision",
-            default="bf16-mixed where the device has bf16, else fp16-mixed, else fp32",
-        ),
-    ] = None
-    batch_size: Annotated[
-        BatchSize | None,
-        Option(
-            help="Samples per device and forward pass, as in a PyTorch script.",
-            flags=("-b",),
-            default="the largest power of two up to 256 that fits",
-        ),
-    ] = None
-    global_batch_size: Annotated[
-        BatchSize | None, Option(help="Samples per optimizer step over all devices.", default="--batch-size")
-    ] = None
-    global_batch_tokens: Annotated[
-        BatchTokens | None,
-        Option(help="The same in tokens, such as 4M (2^22): the nearest whole number of samples."),
-    ] = None
-    seq_len: Annotated[
-        Count | None,
-        Option(
-            help="Tokens per sample; 8k is 8192.", default="that of --dataset in fine-tunes, else the model's"
-        ),
-    ] = None
-    image_size: Annotated[
-        Count | None, Option(help="Side of the images [pixels].", default="the model's")
-    ] = None
-    frames: Annotated[Count | None, Option(help="Frames of a video.", default="the model's")] = None
-    audio_seconds: Annotated[
-        PositiveNumber | None, Option(help="Audio per sample [s].", default="the model's")
-    ] = None
-    mean_seq_len: Annotated[
-        PositiveNumber | None,
-        Option(
-            help="Mean tokens of a sample, where samples are shorter than --seq-len.", default="--seq-len"
-        ),
-    ] = None
-    packing: Annotated[
-        bool | None,
-        Option(
-            help="Samples share a row of --seq-len tokens, instead of padding to the longest of a batch.",
-            default="no",
-        ),
-    ] = None
-    padding_share: Annotated[
-        float | None,
-        NUMBER,
-        Meta(ge=0.0, lt=1.0),
-        Option(
-            help="Share of a batch's tokens that is padding, 0 to 1.",
-            default="by --mean-seq-len and the batch",
-        ),
-    ] = None
-    sizes: Annotated[
-        dict[str, Any],
-        FINITE,
-        Option(
-            help="Size of a parametric model, such as hidden=2048 or layers=16; may be repeated.",
-            flags=("--size",),
-            metavar="NAME=VALUE",
-        ),
-    ] = {}
-    task: Annotated[
-        str, Option(help="What is trained where a model serves several tasks: squad-finetune, lora ...")
-    ] = ""
-    adapter: Annotated[
-        Literal["lora", "qlora", "dora", "qdora", "qlora8"] | None,
-        WORD,
-        Option(
-            help="Train low-rank factors beside a frozen base; qlora and qdora hold it in four bits, "
-            "qlora8 in eight."
-        ),
-    ] = None
-    lora_rank: Annotated[Count | None, Option(help="Rank of the factors.", default="8")] = None
-    lora_targets: Annotated[
-        ListText | None,
-        Option(
-            help="Linear layers with factors: q,k,v,o,gate,up,down, all-linear, or names such as q_proj.",
-            metavar="NAME,...",
-            default="q,v",
-        ),
-    ] = None
-    freeze: Annotated[
-        ListText | None,
-        Option(
-            help="Parts that are not trained: backbone, embeddings, encoder, layers:N (the first N), or "
-            "modules of your model with *.",
-            metavar="PART,...",
-        ),
-    ] = None
+    model: Any
+    device: str | None = None
+    gpus: Count = 1
+    nodes: Count | None = None
+    node_type: str | None = None
+    intra_node: str | None = None
+    inter_node: str | None = None
+    network: str | None = None
+    precision: Annotated[str | dict[str, Any] | None, Read(_precision)] = None
+    batch_size: BatchSize | None = None
+    global_batch_size: BatchSize | None = None
+    global_batch_tokens: BatchTokens | None = None
+    seq_len: Count | None = None
+    image_size: Count | None = None
+    frames: Count | None = None
+    audio_seconds: PositiveNumber | None = None
+    mean_seq_len: PositiveNumber | None = None
+    packing: bool | None = None
+    padding_share: Annotated[float | None, NUMBER, Meta(ge=0.0, lt=1.0)] = None
+    sizes: Annotated[dict[str, Any], FINITE] = {}
+    task: str = ""
+    adapter: Annotated[Literal["lora", "qlora", "dora", "qdora", "qlora8"] | None, WORD] = None
+    lora_rank: Count | None = None
+    lora_targets: ListText | None = None
+    freeze: ListText | None = None
     method: Annotated[
-        Literal["sft", "dpo", "reward", "distill", "grpo", "ppo"] | None,
-        WORD,
-        Read(_method),
-        Option(help="Training method: what runs beside the update.", default="sft"),
+        Literal["sft", "dpo", "reward", "distill", "grpo", "ppo"] | None, WORD, Read(_method)
     ] = None
-    reference: Annotated[
-        str | None,
-        Option(
-            help="Reference model of dpo, grpo and ppo; none where grpo has no KL term.",
-            complete="model",
-            default="the model itself",
-        ),
+    reference: str | None = None
+    teacher: str | None = None
+    generate_tokens: Count | None = None
+    answer_tokens: PositiveNumber | None = None
+    answer_spread: PositiveNumber | None = None
+    group_size: Count | None = None
+    prompts: Count | None = None
+    updates: Count | None = None
+    engine: Annotated[Literal["vllm", "sglang", "trtllm", "hf"] | None, WORD] = None
+    generate_gpus: Count | None = None
+    generate_tp: Count | None = None
+    off_policy: Count | None = None
+    dataset: str | None = None
+    samples: LongCount | None = None
+    epochs: PositiveNumber | None = None
+    steps: LongCount | None = None
+    tokens: LongCount | None = None
+    optimizer: str | None = None
+    framework: str | None = None
+    stack: str | None = None
+    software: Year | None = None
+    compiler: Annotated[
+        Literal["none", "inductor", "xla", "cudagraphs", "torchscript", "graph"] | None, WORD
     ] = None
-    teacher: Annotated[str | None, Option(help="Teacher of distill.", complete="model")] = None
-    generate_tokens: Annotated[
-        Count | None,
-        Option(
-            help="Tokens of the longest answer in grpo and ppo; --seq-len holds prompt and answer.",
-            default="1024, or half of --seq-len",
-        ),
-    ] = None
-    answer_tokens: Annotated[
-        PositiveNumber | None,
-        Option(
-            help="Mean tokens of an answer.",
-            default="half of --generate-tokens, at most 1,000; 0.7 where a model reasons",
-        ),
-    ] = None
-    answer_spread: Annotated[
-        PositiveNumber | None,
-        Option(help="Standard deviation of the tokens of an answer, over their mean.", default="0.6"),
-    ] = None
-    group_size: Annotated[Count | None, Option(help="Answers per prompt in grpo.", default="8")] = None
-    prompts: Annotated[Count | None, Option(help="Prompts of a step in grpo and ppo.", default="256")] = None
-    updates: Annotated[
-        Count | None, Option(help="Optimizer steps that the answers of a step are cut into.", default="1")
-    ] = None
-    engine: Annotated[
-        Literal["vllm", "sglang", "hf"] | None,
-        WORD,
-        Option(help="What generates answers.", default="vllm on NVIDIA and AMD devices, else hf"),
-    ] = None
-    generate_gpus: Annotated[
-        Count | None,
-        Option(
-            help="Devices among --gpus that only generate.", default="none; half of them with --off-policy"
-        ),
-    ] = None
-    generate_tp: Annotated[
-        Count | None,
-        Option(help="Tensor-parallel degree of the engine.", default="the least over which the weights fit"),
-    ] = None
-    off_policy: Annotated[
-        Count | None,
-        Option(
-            help="Updates by which answers may be older than the policy: generation beside training.",
-            default="0",
-        ),
-    ] = None
-    dataset: Annotated[
-        str | None,
-        Option(
-            help="imagenet, alpaca, gsm8k ... or a file of yours (.jsonl, .json, .csv).",
-            default="the model's usual one",
-            complete="dataset",
-        ),
-    ] = None
-    samples: Annotated[
-        LongCount | None,
-        Option(help="Training samples per epoch, such as 1.28M.", default="those of --dataset"),
-    ] = None
-    epochs: Annotated[PositiveNumber | None, Option(help="Length of the run in epochs.", default="1")] = None
-    steps: Annotated[LongCount | None, Option(help="Length of the run in steps.", default="--epochs")] = None
-    tokens: Annotated[
-        LongCount | None, Option(help="Length of the run in tokens, such as 300B.", default="--epochs")
-    ] = None
-    optimizer: Annotated[str | None, Option(help="sgd, adamw, lamb ...", default="the model's usual one")] = (
+    channels_last: bool | None = None
+    fused_optimizer: bool | None = None
+    attention: Annotated[Literal["math", "memory-efficient", "flash1", "flash2", "flash3"] | None, WORD] = (
         None
     )
-    framework: Annotated[
-        str | None, Option(help="pytorch, tensorflow, jax ...", default="that of --stack")
-    ] = None
-    stack: Annotated[
-        str | None,
-        Option(
-            help="Software stack (`precision-time list stacks`).",
-            complete="stack",
-            default="what such a model usually runs on",
-        ),
-    ] = None
-    software: Annotated[
-        Year | None,
-        Option(
-            help="When the versions of the software came out, as a decimal year such as 2024.5.",
-            flags=("--software", "--year"),
-            metavar="YEAR",
-            default="today, or the last year of a stack that nobody maintains",
-        ),
-    ] = None
-    compiler: Annotated[
-        Literal["none", "inductor", "xla", "cudagraphs", "torchscript", "graph"] | None,
-        WORD,
-        Option(help="What compiles the step.", default="that of --stack"),
-    ] = None
-    channels_last: Annotated[
-        bool | None, Option(help="Images in channels-last (NHWC) memory format.", default="that of --stack")
-    ] = None
-    fused_optimizer: Annotated[
-        bool | None, Option(help="One fused kernel for the optimizer.", default="that of --stack")
-    ] = None
-    attention: Annotated[
-        Literal["math", "memory-efficient", "flash1", "flash2", "flash3"] | None,
-        WORD,
-        Option(
-            help="Attention kernel: math keeps the scores in memory; flash3 stands for cuDNN's too.",
-            default="what the stack runs in its year",
-        ),
-    ] = None
-    unpadded_sequences: Annotated[
-        bool | None, Option(help="Attention skips padding tokens.", default="that of --stack")
-    ] = None
-    chunked_loss: Annotated[
-        bool | None,
-        Option(
-            help="Head and loss in chunks of tokens, logits never whole (Liger, cut cross entropy).",
-            default="that of --stack",
-        ),
-    ] = None
-    real_input: Annotated[
-        bool | None,
-        Option(
-            help="A real input pipeline feeds the step, not tensors in memory.", default="that of --stack"
-        ),
-    ] = None
-    loader: Annotated[
-        Literal["synthetic", "pil", "tf.data", "dali", "ffcv"] | None,
-        WORD,
-        Option(
-            help="What decodes and augments samples on the host; synthetic for tensors in memory.",
-            default="usual for --stack with --real-input",
-        ),
-    ] = None
-    cpus: Annotated[
-        Count | None,
-        Option(help="Cores of a host that feed its devices.", default="those of --node-type"),
-    ] = None
-    scope: Annotated[
-        TimingScope,
-        WORD,
-        Option(help="What the step time includes, to compare with a measured one."),
-    ] = TimingScope.FULL_STEP
+    unpadded_sequences: bool | None = None
+    chunked_loss: bool | None = None
+    real_input: bool | None = None
+    loader: Annotated[Literal["synthetic", "pil", "tf.data", "dali", "ffcv"] | None, WORD] = None
+    cpus: Count | None = None
+    scope: Annotated[TimingScope, WORD] = TimingScope.FULL_STEP
     of_layout: ClassVar[type[Layout]] = Layout
     """Its options stand here, beside the others."""
-    dp_replicate: Annotated[
-        NaturalNumber,
-        Option(
-            help="Data: copies, each sharded over the other data ranks (HSDP, torchtitan); 0: what "
-            "--dp-shard leaves."
-        ),
-    ] = 0
-    uneven: Annotated[
-        bool,
-        Option(
-            help="Accept layers, heads or micro batches that the degrees do not divide: the framework "
-            "pads or splits them unevenly."
-        ),
-    ] = False
-    input_rate: Annotated[
-        PositiveNumber | None,
-        Option(
-            help="Samples/s that the input pipeline delivers over all devices.", default="as fast as needed"
-        ),
-    ] = None
-    stragglers: Annotated[bool, Option(help="Allow for the slowest of many devices.")] = True
-    custom: Annotated[
-        Path | dict[str, Any] | None,
-        FILE_OR_MAPPING,
-        Option(help="YAML or TOML file with user-defined devices or clusters.", metavar="FILE"),
-    ] = None
-    calibration: Annotated[
-        Any,
-        Option(
-            help="Your measured steps: a table or store of them, or what `calibrate` made of it.",
-            metavar="FILE",
-        ),
-    ] = None
-    predictor: Annotated[
-        Path | None,
-        FILE,
-        Option(
-            help="Folder of a predictor of your own (`precision-time train`).",
-            metavar="DIR",
-            default="PRECISION_TIME_PREDICTOR, else the one that ships",
-        ),
-    ] = None
-    anchors: Annotated[
-        list[dict[str, Any]],
-        Read(_anchors),
-        Meta(max_length=MOST_ANCHORS),
-        Option(
-            help="A step you measured: fields in which it differs from the request, and step_time_s or "
-            "samples_per_s; may be repeated.",
-            flags=("--anchor", "--anchors"),
-            metavar="NAME=VALUE,...",
-        ),
-    ] = []
-    coverage: Annotated[
-        float,
-        NUMBER,
-        Meta(ge=LEAST_COVERAGE, le=1.0 - LEAST_COVERAGE),
-        Option(help="Probability that the interval holds, 0 to 1."),
-    ] = 0.9
-    trust: Annotated[
-        bool, Option(help="Load a .pt2 file, which can run code stored in it: only if you know who made it.")
-    ] = False
-    inputs: Annotated[
-        list[str],
-        TEXTS,
-        Option(
-            help="One argument of your own module, such as ids:int64[B,512] with B for the batch; may be "
-            "repeated.",
-            flags=("--input",),
-            metavar="NAME:TYPE[SIZES]",
-            default="found out by trying",
-        ),
-    ] = []
-    forward: Annotated[
-        Any, Option(help="Method of your own module that a step calls.", metavar="NAME", default="forward")
-    ] = None
-    loss: Annotated[
-        Any,
-        Option(
-            help="Loss function of what your own module returns.",
-            metavar="MODULE:FUNCTION",
-            default="a loss that the module returns itself",
-        ),
-    ] = None
+    dp_replicate: NaturalNumber = 0
+    uneven: bool = False
+    input_rate: PositiveNumber | None = None
+    stragglers: bool = True
+    custom: Annotated[Path | dict[str, Any] | None, FILE_OR_MAPPING] = None
+    calibration: Any = None
+    predictor: Annotated[Path | None, FILE] = None
+    anchors: Annotated[list[dict[str, Any]], Read(_anchors), Meta(max_length=MOST_ANCHORS)] = []
+    coverage: Annotated[float, NUMBER, Meta(ge=LEAST_COVERAGE, le=1.0 - LEAST_COVERAGE)] = 0.9
+    trust: bool = False
+    inputs: Annotated[list[str], TEXTS] = []
+    forward: Any = None
+    loss: Any = None
     example_inputs: Any = None
     """Inputs of an `nn.Module`."""
     cluster: Annotated[Cluster | ClusterResources | None, Read(_cluster, checks=True)] = None

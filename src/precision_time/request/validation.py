@@ -54,13 +54,13 @@ class Field:
     readers: tuple[Read, ...]
 
     @classmethod
-    def of(cls, name: str, declared: Any, default: Any = REQUIRED) -> Field:
-        """A field from its annotation."""
+    def of(cls, name: str, declared: Any, default: Any = REQUIRED, option: Option | None = None) -> Field:
+        """A field from its annotation, shown as an option that does not stand in it."""
         annotation, *outer = _marked(declared)
         parts = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
         parts = tuple(part for part in parts if part is not types.NoneType)
         inner = [mark for part in parts if get_origin(part) is Annotated for mark in part.__metadata__]
-        marks = (*outer, *inner)
+        marks = (*outer, *inner, *([] if option is None else [option]))
         readers = tuple(mark for mark in marks if isinstance(mark, Read))
         kind = parts[0] if len(parts) == 1 else Union[parts]  # noqa: UP007 - of a tuple
         if kind is bool and not readers:
@@ -229,6 +229,8 @@ class Fields:
     """Other names of fields."""
     moved: ClassVar[Mapping[str, str]] = {}
     """Names that fields had in the release before."""
+    words: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """How fields are shown as options, by name: the values of an `Option`."""
     __slots__ = ("__dict__", "__weakref__", "old_names")
     old_names: Mapping[str, str]
     """Those of `moved` that were given, as the user wrote them, each with the name of today."""
@@ -243,7 +245,9 @@ class Fields:
                 for option, each in options.items():
                     setattr(cls, option, each.default)
             elif origin is not ClassVar and name != "old_names":
-                own[name] = Field.of(name, annotation, default)
+                words = cls.words.get(name)
+                shown = Option(**{**words, "flags": tuple(words.get("flags", ()))}) if words else None
+                own[name] = Field.of(name, annotation, default, shown)
         cls.model_fields = {**cls.model_fields, **own}
         for name, field in own.items():
             if isinstance(field.default, dict | list):

@@ -49,6 +49,8 @@ class Generation:
     """Optimizer steps that a generated batch is cut into."""
     staleness: int = 0
     """Updates by which answers may be older than the policy: above 0, writing and training overlap."""
+    counted: bool = False
+    """Micro batches are so many answers, short or long; else they are filled up to so many tokens."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,7 +132,9 @@ def one_token(graph: OpGraph, context: int) -> OpGraph:
         if node.op_class is OpClass.ATTENTION:
             keys = min(node.n, float(context)) if node.n < length else float(context)
             read = node.count * node.k + _cached(graph, index) * keys
-            one = replace(one, m=1.0, n=keys, causal=False, in_elems=read)
+            # Query heads that share keys and values are the rows of one product (FlashInfer, Ye et al. 2025).
+            heads = min(_cache_heads(graph, index), node.count)
+            one = replace(one, m=node.count / heads, n=keys, count=heads, causal=False, in_elems=read)
         elif node.batch_in_count:
             one = replace(one, count=node.count / length)
         else:
@@ -161,11 +165,36 @@ def token_cache(graph: OpGraph) -> tuple[float, float]:
     elems = heads = 0.0
     for index, node in enumerate(graph.nodes):
         if node.op_class is OpClass.ATTENTION:
-            own = _cached(graph, index)
-            elems += own * min(node.n / node.m, 1.0) * node.repeat
-            whole = own if _latent(graph, index) is None else 2.0 * node.k
-            heads = max(heads, whole / (2.0 * node.k))
+            elems += _cached(graph, index) * min(node.n / node.m, 1.0) * node.repeat
+            heads = max(heads, _cache_heads(graph, index))
     return elems, max(heads, 1.0)
+
+
+def _cache_heads(graph: OpGraph, index: int) -> float:
+    """Heads of keys and values of one attention: one where all are made of a latent vector."""
+    if _latent(graph, index) is not None:
+        return 1.0
+    return max(_cached(graph, index) / (2.0 * graph.nodes[index].k), 1.0)
+
+
+@derived
+def as_served(graph: OpGraph, copies: float, fused: bool) -> OpGraph:
+    """The pass of one token in an engine.
+
+    Args:
+        graph: The pass of one token.
+        copies: Of the keys and values, on ranks that share a head of them.
+        fused: Rows reach their experts inside the grouped product (vLLM's and SGLang's fused experts): they
+            are moved by one kernel before it and one behind, where a framework that trains has dozens.
+    """
+    nodes = []
+    for node in graph.nodes:
+        if node.op_class is OpClass.ATTENTION:
+            nodes.append(replace(node, in_elems=node.in_elems * copies))
+        else:
+            moves = fused and node.op_class is OpClass.DISPATCH
+            nodes.append(replace(node, op_class=OpClass.MOVE) if moves else node)
+    return replace(graph, nodes=tuple(nodes))
 
 
 def _cached(graph: OpGraph, index: int) -> float:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import datetime
 from enum import StrEnum
 
-import numpy as np
-import numpy.typing as npt
-
 from ...errors import CatalogError
 from ...records import dataclass
 from ..nodes import NodeType
@@ -86,7 +83,7 @@ class Offer:
         Raises:
             CatalogError: As `stated_price`.
         """
-        count = int(whole_instances(devices, self.devices_per_instance))
+        count = whole_instances(devices, self.devices_per_instance)
         return count, count * self.devices_per_instance - devices, count * self.stated_price(market)
 
     @property
@@ -111,10 +108,10 @@ class Offer:
         return f"list of {self.date}" + (f", {age}" if age else "")
 
 
-def whole_instances(devices: npt.ArrayLike, devices_per_instance: npt.ArrayLike) -> npt.NDArray[np.int64]:
+def whole_instances(devices: int, devices_per_instance: int) -> int:
     """The least number of instances that hold `devices`: nobody rents a part of one.
 
-    >>> int(whole_instances(9, 8)), int(whole_instances(8, 8))
+    >>> whole_instances(9, 8), whole_instances(8, 8)
     (2, 1)
     """
-    return np.asarray(-(-np.asarray(devices) // np.asarray(devices_per_instance)), dtype=np.int64)
+    return -(-devices // devices_per_instance)

@@ -12,7 +12,7 @@ from ...diagnostics import Diagnostics
 from ...errors import CatalogError
 from ...hardware.device import Device
 from ...hardware.device_table import catalog_name
-from ...hardware.prices.cost import RunCost, Term, list_rate, run_cost
+from ...hardware.prices.cost import RunCost, run_cost, storage_rate
 from ...hardware.prices.offer import Market, Offer
 from ...hardware.prices.offers import offers, rentable
 from ...records import dataclass
@@ -54,7 +54,7 @@ def outlay_of(
     offer, cost = (None, None) if options.own else _cost(phases, device, checkpoint_bytes, options, found)
     place = _place(options)
     parts = _energy(phases, device, options, place, offer, found)
-    cost_terms = {} if cost is None else {name: float(usd) for name, usd in cost.terms.items()}
+    cost_terms = {} if cost is None else cost.terms
     return Outlay(
         cost_terms_usd=_electricity(parts, options, found) if options.own else cost_terms,
         energy_terms_j=_summed([part.terms_j for part in parts]),
@@ -101,7 +101,7 @@ def _cost(
         return None, None
     costs = {}
     for offer in priced:
-        rate = list_rate(offer.cloud, Term.STORAGE)
+        rate = storage_rate(offer.cloud)
         costs[offer] = run_cost(
             hours=hours,
             devices=devices,
@@ -110,11 +110,11 @@ def _cost(
             stored_bytes=checkpoint_bytes,
             storage_usd_per_gb_month=0.0 if rate is None else rate.usd_per_gb,
         )
-    best = min(costs, key=lambda one: (float(costs[one].total_usd), one.cloud, one.region, one.instance_type))
+    best = min(costs, key=lambda one: (costs[one].total_usd, one.cloud, one.region, one.instance_type))
     which = "the cheapest known " if len(priced) > 1 else ""
     found.assume(
         "price",
-        f"Cost: {which}{market.value} price, {int(costs[best].instances):,} x {best.instance_type} in "
+        f"Cost: {which}{market.value} price, {costs[best].instances:,} x {best.instance_type} in "
         f"{best.cloud}:{best.region} at {best.stated_price(market):g} USD an hour "
         f"({best.dated(datetime.date.today())}).",
     )

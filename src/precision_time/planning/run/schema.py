@@ -1,13 +1,15 @@
 """What can be said of a whole run beside its request: options (`run` in a job file), lengths of phases."""
 
 # No annotation is text here: what is evaluated when the class is made need not be parsed again.
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
 from ...errors import ConfigError
-from ...fields import FILE, NUMBER, BatchSize, Count, LongCount, Option, PositiveNumber, Read
+from ...fields import FILE, NUMBER, BatchSize, Count, LongCount, PositiveNumber, Read
+from ...io import packaged_toml
 from ...request.validation import Fields
 from ...units import duration_s
 
@@ -28,133 +30,35 @@ Rate = Annotated[float, NUMBER, Meta(ge=0.0, le=1e6)]
 class RunOptions(Fields):
     """What a run costs beside its steps; whatever is not given is taken from `data/whole_runs.toml`."""
 
-    start_up: Annotated[
-        Overhead | None,
-        Option(
-            help="From the start of the job to the first step, without compilation.",
-            metavar="DURATION",
-            default="one minute, and 3 s per 1000 devices",
-        ),
-    ] = None
-    compile_time: Annotated[
-        Overhead | None,
-        Option(help="Compilation of the step.", metavar="DURATION", default="usual for --compiler"),
-    ] = None
-    warm_up_steps: Annotated[
-        float | None,
-        NUMBER,
-        Meta(ge=0.0, le=1e6),
-        Option(help="Steps by which the first ones take longer, in sum.", default="5"),
-    ] = None
-    evaluation_every: Annotated[
-        Count | None, Option(help="Steps between evaluations.", default="no evaluation")
-    ] = None
-    evaluation_samples: Annotated[LongCount | None, Option(help="Samples of one evaluation.")] = None
-    checkpoint_interval: Annotated[
-        Duration | None,
-        Option(
-            help="Time between checkpoints.",
-            metavar="DURATION",
-            default="what costs least (Young and Daly)",
-        ),
-    ] = None
-    checkpoint_steps: Annotated[Count | None, Option(help="Steps between checkpoints instead.")] = None
-    checkpoint_bytes: Annotated[
-        PositiveNumber | None,
-        Option(help="Size of a checkpoint.", default="weights and optimizer states"),
-    ] = None
-    async_checkpoints: Annotated[
-        bool | None, Option(help="Steps go on while a checkpoint is written.", default="no")
-    ] = None
-    storage_rate: Annotated[
-        PositiveNumber | None,
-        Option(help="What the storage takes and gives, over all hosts [GB/s].", default="1.2 for each host"),
-    ] = None
-    mtbf: Annotated[
-        Duration | None,
-        Option(
-            help="Mean time between failures of one device that end the job, such as 50000h.",
-            metavar="DURATION",
-            default="mean of published runs, 34500h",
-        ),
-    ] = None
-    failures: Annotated[bool | None, Option(help="Count failures and restarts.", default="yes")] = None
-    recovery: Annotated[
-        Overhead | None,
-        Option(help="From a failure to the restart on healthy hosts.", metavar="DURATION", default="10m"),
-    ] = None
-    spot: Annotated[
-        bool | None, Option(help="Hosts are spot instances, which can be reclaimed.", default="no")
-    ] = None
-    reclaim_rate: Annotated[
-        Rate | None, Option(help="Reclaims per spot host and hour.", default="0.1 with --spot")
-    ] = None
-    region: Annotated[
-        str | None,
-        Option(
-            help="Where it runs, for prices and carbon: aws:us-east-1, a country or a grid.",
-            metavar="PLACE",
-            default="the cheapest known offer, no carbon",
-        ),
-    ] = None
-    cloud: Annotated[
-        str | None,
-        Option(
-            help="Cloud to rent from, or several by commas: the cheapest of them.",
-            default="the cheapest known",
-        ),
-    ] = None
-    usd_per_device_hour: Annotated[
-        PositiveNumber | None, Option(help="Your price of a device-hour [USD].", default="list prices")
-    ] = None
-    own: Annotated[
-        bool | None,
-        Option(help="The devices are yours: electricity in the place of rent.", default="rented"),
-    ] = None
-    kwh_price: Annotated[
-        PositiveNumber | None, Option(help="What a kWh costs you, with --own [USD].", default="no cost")
-    ] = None
-    pue: Annotated[
-        PositiveNumber | None,
-        Option(help="Power usage effectiveness of the data center.", default="that of the cloud, or 1.56"),
-    ] = None
-    power: Annotated[
-        PositiveNumber | None,
-        Option(
-            help="Measured mean power of one device while it trains [W].", default="by the device and step"
-        ),
-    ] = None
-    grid_hours: Annotated[
-        Path | None,
-        FILE,
-        Option(
-            help="CSV of hour and g_per_kwh: what the grid emits by the hour, from midnight on.",
-            metavar="FILE",
-            default="the yearly mean of --region",
-        ),
-    ] = None
-    start_hour: Annotated[
-        float | None,
-        NUMBER,
-        Meta(ge=0.0, le=1e6),
-        Option(help="Hour of --grid-hours in which the run begins.", default="0"),
-    ] = None
-    embodied_g_per_device_hour: Annotated[
-        PositiveNumber | None,
-        Option(help="CO2 of making the hardware, for each hour of a device [g].", default="not counted"),
-    ] = None
-    critical_batch: Annotated[
-        BatchSize | None,
-        Option(
-            help="Critical batch size [samples]: the length given is of --reference-batch, and other batches "
-            "take more steps or samples to the same loss (McCandlish et al. 2018).",
-            default="the length does not depend on the batch",
-        ),
-    ] = None
-    reference_batch: Annotated[
-        BatchSize | None,
-        Option(help="Batch for which the length of the run is given.", default="that of the run"),
-    ] = None
+    words: ClassVar[Mapping[str, Mapping[str, Any]]] = packaged_toml(__package__, "data/options.toml")
+
+    start_up: Overhead | None = None
+    compile_time: Overhead | None = None
+    warm_up_steps: Annotated[float | None, NUMBER, Meta(ge=0.0, le=1e6)] = None
+    evaluation_every: Count | None = None
+    evaluation_samples: LongCount | None = None
+    checkpoint_interval: Duration | None = None
+    checkpoint_steps: Count | None = None
+    checkpoint_bytes: PositiveNumber | None = None
+    async_checkpoints: bool | None = None
+    storage_rate: PositiveNumber | None = None
+    mtbf: Duration | None = None
+    failures: bool | None = None
+    recovery: Overhead | None = None
+    spot: bool | None = None
+    reclaim_rate: Rate | None = None
+    region: str | None = None
+    cloud: str | None = None
+    usd_per_device_hour: PositiveNumber | None = None
+    own: bool | None = None
+    kwh_price: PositiveNumber | None = None
+    pue: PositiveNumber | None = None
+    power: PositiveNumber | None = None
+    grid_hours: Annotated[Path | None, FILE] = None
+    start_hour: Annotated[float | None, NUMBER, Meta(ge=0.0, le=1e6)] = None
+    embodied_g_per_device_hour: PositiveNumber | None = None
+    critical_batch: BatchSize | None = None
+    reference_batch: BatchSize | None = None
 
     def _check_agreement(self) -> None:
         """What is said fits together.

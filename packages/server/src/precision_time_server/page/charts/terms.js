@@ -44,6 +44,7 @@ export const TERMS = {
   logprobs_s: ["log-probabilities of the policy", "method", "#e58fb8"],
   reward_s: ["checking answers by rule", "method", "#d9a5e0"],
   updates_s: ["further updates of a generated batch", "method", "#8d5fa8"],
+  uneven_s: ["waiting for longer answers", "method", "#7a6fb0"],
   sync_s: ["weights to the engine", "method", "#b98aa0"],
   reference_s: ["reference model", "method", "#eab4d0"],
   teacher_s: ["teacher", "method", "#c48fd0"],

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import CorpusError
-from ..io import packaged
-from ..records import dataclass
-from .schema import Row
+from precision_time.corpus.schema import Row
+from precision_time.errors import CorpusError
 
+FILE = Path(__file__).with_name("famous_runs.csv")
 PHASE_MARK = "|"
 _CHOICES = {
     "trust": ("A", "B", "C"),
@@ -78,12 +78,12 @@ def famous_runs(path: str | Path | None = None) -> tuple[FamousRun, ...]:
     """The runs of a CSV with a column for every field of `FamousRun`, in file order.
 
     Args:
-        path: The file; None for the one that ships.
+        path: The file; None for `famous_runs.csv`.
 
     Raises:
         CorpusError: If a column is missing or a cell breaks its rule; names the line.
     """
-    return _read(packaged(__package__, "data/famous_runs.csv") if path is None else Path(path))
+    return _read(FILE if path is None else Path(path))
 
 
 def _read(path: Path) -> tuple[FamousRun, ...]:
