@@ -289,8 +289,8 @@ class UnknownNameError(ConfigError):
         return _restored, (type(self), self.args, self.__dict__)
 
 
-def nearest_names(name: str, known: Iterable[str], *, limit: int = 3) -> tuple[str, ...]:
-    """The known names closest in spelling to `name`, best first, case ignored."""
+def nearest_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
+    """The three known names closest in spelling to `name`, best first, case ignored."""
     by_lower = {candidate.lower(): candidate for candidate in known}
-    matches = difflib.get_close_matches(name[:_LONGEST_NAME].lower(), by_lower, n=limit, cutoff=0.55)
+    matches = difflib.get_close_matches(name[:_LONGEST_NAME].lower(), by_lower, n=3, cutoff=0.55)
     return tuple(by_lower[match] for match in matches)

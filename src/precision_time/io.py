@@ -252,7 +252,7 @@ def _count_values(node: Any, counted: dict[int, int | None], *, most: int) -> in
     return total
 
 
-def read_yaml_documents(text: str, *, most: int = _MOST_DOCUMENTS) -> list[Any]:
+def read_yaml_documents(text: str) -> list[Any]:
     """The documents of a YAML (or JSON) text, parted by `---`; empty ones are left out.
 
     As `read_yaml`, for texts of any length: read by libyaml where PyYAML has it, whose depth is checked
@@ -275,8 +275,8 @@ def read_yaml_documents(text: str, *, most: int = _MOST_DOCUMENTS) -> list[Any]:
             document = loader.construct_document(node)
             if document is not None:
                 found.append(document)
-            if len(found) > most:
-                raise ValueError(f"it holds more than {most:,} documents")
+            if len(found) > _MOST_DOCUMENTS:
+                raise ValueError(f"it holds more than {_MOST_DOCUMENTS:,} documents")
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
     return found

@@ -91,6 +91,21 @@ def test_cores_of_a_chip_are_devices_where_the_framework_sees_them(layout_of):
     assert (layout.dp, layout.tp, layout.micro_batch_size) == (64, 8, 1)
 
 
+def test_both_sockets_of_a_cloud_instance_are_devices(layout_of):
+    cells = {"model": "resnet50", "batch_per_device": 32, "global_batch": 2048, "grad_accum": 1}
+    cells |= {"precision": "fp32", "task": "imagenet-train", "seq_len": ""}
+    cells |= {"system": "64 nodes, 36 cores (Amazon EC2 [c5.18xlarge])", "parallelism": '{"dp":64}'}
+    found, layout = layout_of(device="CPU-Xeon-Platinum-8124M", devices=64, **cells)
+    assert (found.num_devices, layout.dp, layout.micro_batch_size) == (128, 128, 16)
+
+
+@pytest.mark.parametrize(("stated", "degrees"), [("", (4, 1, 4, 1)), ('{"tp":1,"pp":2}', (8, 1, 2, 0))])
+def test_bert_large_is_a_pipeline_of_four_ipus_where_the_row_does_not_say(layout_of, stated, degrees):
+    cells = {"model": "bert-large", "grad_accum": 192, "global_batch": 3072, "precision": "fp16-mixed"}
+    _, layout = layout_of(device="IPU-GC200", devices=16, parallelism=stated, **cells)
+    assert (layout.dp, layout.tp, layout.pp, layout.zero_stage) == degrees
+
+
 def test_layers_on_several_devices_are_no_pipeline(layout_of):
     stated = '{"dp":1,"device_map_layers":2}'
     cells = {"model": "qwen2.5-7b-lora", "batch_per_device": 4, "global_batch": 4}

@@ -164,6 +164,15 @@ def test_a_tiny_batch_is_bound_by_the_host_a_large_one_is_not():
     assert terms_of(large)["host_stall_s"] < 0.01 * step_s(large)
 
 
+def test_pytorch_updates_tensor_by_tensor_on_metal():
+    job = job_of("mobilenetv2_100", "fp32", device="Apple-M3-Max-40c", optimizer="adam")
+    tensors, launch_s = job.workload.graph.param_tensors, job.cluster.device.launch_overhead_s
+    passes = constants("optimizers")["adam"]["foreach"]["kernels"]
+    assert terms_of(job)["optimizer_s"] >= passes * tensors * launch_s
+    tensorflow = replace(job, stack=get_stack_profile("tf-graph").stack())
+    assert terms_of(tensorflow)["optimizer_s"] < passes * tensors * launch_s
+
+
 def test_a_slow_feed_bounds_the_step_whatever_the_device_and_the_precision():
     fed = replace(EAGER, real_input=True, loader="pil", loader_cores=1.0)
     slow = [

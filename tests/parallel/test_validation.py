@@ -110,13 +110,6 @@ def test_what_cannot_be_is_refused_with_its_equation(
         check(shape, **fields)
 
 
-def test_a_batch_must_divide_by_its_shares() -> None:
-    layout = Layout(dp=8, num_microbatches=4)
-    with pytest.raises(LayoutError, match=r"dp\(8\) \* num_microbatches\(4\) = 32\. To fix: use 96\."):
-        check_model_layout(layout, RESNET, num_devices=8, global_batch_size=100)
-    check_model_layout(layout, RESNET, num_devices=8, global_batch_size=96)
-
-
 degree = st.integers(1, 24)
 
 

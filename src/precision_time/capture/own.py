@@ -92,8 +92,7 @@ def load_function(name: str) -> Callable[..., Any]:
         raise CaptureError(
             f"{name!r} cannot be imported: {type(error).__name__}: {error}. The form is "
             "package.module:function or file.py:function. To fix: run the command in the "
-            "folder that holds the "
-            "package; on a cluster every node must be able to import it."
+            "folder that holds the package; on a cluster every node must be able to import it."
         ) from error
     return function
 

@@ -9,6 +9,7 @@ from .options import JsonOption, declared
 from .output import message, write_json, write_rows
 
 if TYPE_CHECKING:
+    from ..planning.energy.energy import Pue
     from ..planning.energy.grid import Intensity
 
 
@@ -51,24 +52,24 @@ def grids(
         message(f"{len(places)} places; sources: --json, or one place by its name.")
 
 
-def _record(each: Intensity) -> dict[str, Any]:
+def _pue(each: Intensity) -> Pue | None:
     from ..planning.energy.energy import pue_of
 
-    pue = asdict(pue_of(each.cloud, each.region)) if each.cloud else None
+    return pue_of(each.cloud, each.region) if each.cloud else None
+
+
+def _record(each: Intensity) -> dict[str, Any]:
+    pue = None if (found := _pue(each)) is None else asdict(found)
     return {"name": each.name, "country_name": each.country_name, **asdict(each), "pue": pue}
 
 
 def _cells(each: Intensity) -> tuple[str, ...]:
-    from ..planning.energy.energy import pue_of
-
-    pue = pue_of(each.cloud, each.region) if each.cloud else None
+    pue = _pue(each)
     shown = "-" if pue is None or not pue.cloud else f"{pue.value:.2f}"
     year = "-" if each.year is None else str(each.year)
     return (each.name, each.place, each.country_name, f"{each.g_per_kwh:.0f}", year, shown)
 
 
 def _pue_source(each: Intensity) -> str:
-    from ..planning.energy.energy import pue_of
-
-    pue = pue_of(each.cloud, each.region) if each.cloud else None
+    pue = _pue(each)
     return "" if pue is None or not pue.cloud else f"PUE: {pue.source}"

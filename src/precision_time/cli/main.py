@@ -221,7 +221,7 @@ class OneCommand(typer.core.TyperCommand):
     """What one types after the program's name."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """The parameters by section: those of a request as `SECTIONS` has them, the command's own last."""
+        """The parameters by section (`request/data/names.toml`), the own ones of the command last."""
         own = "Options"
         sections: dict[str, list[tuple[str, str]]] = {}
         for item in self.get_params(ctx):
@@ -525,19 +525,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(code or 0)  # as the parser does without
 
 
-def _as_ours(error: BaseException) -> BaseException:
-    """An error of the parser of the command line as one of ours, which says how to go on."""
-    said = getattr(error, "format_message", None)
-    if said is None:
-        return error
-    return ConfigError(f"{said()} To fix: {_path_of(error)} -h lists what it takes.")
-
-
-def _path_of(error: BaseException) -> str:
-    """The command whose words were wrong, as one types it."""
-    return str(getattr(getattr(error, "ctx", None), "command_path", "precision-time"))
-
-
 def _with_command(words: Sequence[str]) -> list[str]:
     """Words with the command that stands behind `--` as one of them: `predict -- torchrun train.py`.
 
@@ -584,8 +571,9 @@ def _last_words(error: BaseException) -> tuple[int, str]:
         return 2, f"Error: {error}"
     if isinstance(error, KeyboardInterrupt) or (isinstance(error, _Stopped) and error.interrupted):
         return _INTERRUPTED, "Interrupted."
-    if hasattr(error, "format_message"):  # of the parser; without --json it shows itself
-        return 2, f"Error: {_as_ours(error)}"
+    if (said := getattr(error, "format_message", None)) is not None:  # of the parser of the command line
+        command = getattr(getattr(error, "ctx", None), "command_path", "precision-time")
+        return 2, f"Error: {ConfigError(f'{said()} To fix: {command} -h lists what it takes.')}"
     if isinstance(error, BrokenPipeError | _Stopped):
         return 0, ""  # the reader of a pipe (`| head`) has gone: nothing is wrong
     if isinstance(error, OSError) and error.errno is not None:

@@ -97,8 +97,7 @@ def predict(
         )
         return
     from ..fields import pairs_of
-    from ..predict.compare import answer_all
-    from ..predict.table import blocks_of, columns_of, rows_of, sorted_rows
+    from ..predict.table import blocks_of, columns_of, rows_of, sorted_rows, write_plot
     from ..render.table import write_columns
 
     files = by_ending(out, table=(".csv", ".jsonl"), plot=(".svg", ".png"))
@@ -106,13 +105,7 @@ def predict(
     server = chosen(memory_timeline=memory_timeline, trace=trace, emit=emit)
     asked = requests_of(str(model), fields) if jobs is None else requests_of_jobs(jobs, fields)
     _say_mixed(asked, (jobs, out, emit, trace, memory_timeline), json_output=json_output, why=why)
-    each = None if server is None else server.answers_to
-    if jobs is None or each is not None:
-        with progress(f"Predicting {model or jobs}"):
-            found = answer_all(asked, strict=jobs is None, each=each)
-    else:
-        with progress_bar(f"different jobs of {jobs.name}", lines=True) as show:
-            found = answer_all(asked, strict=False, progress=lambda done, total: show(done, total, ""))
+    found = _answers(asked, model, jobs, server)
     rows = rows_of(found, baseline=pairs_of(baseline) if baseline else None)
     if sort is not None:
         rows = sorted_rows(rows, sort)
@@ -120,9 +113,9 @@ def predict(
         write_columns(columns_of(rows), table)
         message(f"Wrote {table}")
     if (plot := files["plot"]) is not None:
-        _write_picture(found, plot)
-    if memory_timeline is not None or trace is not None:
-        _write_step(found, memory_timeline, trace)
+        write_plot(found, plot)
+        message(f"Wrote {plot}")
+    _write_step(found, memory_timeline, trace)
     if emit is not None:
         _write_launch_config(found, emit, json_output=json_output)
     elif json_output:
@@ -152,6 +145,19 @@ def _begin(model: str | None, of_recipe: str | None, fields: dict[str, Any], *, 
             )
         fields["model"] = of_recipe
     say_recipe(model, fields, aside=aside)
+
+
+def _answers(
+    asked: Sequence[Request | Skipped], model: str | None, jobs: Path | None, server: Server | None
+) -> Predictions:
+    """The answers, by a service where one is asked, told on the way."""
+    from ..predict.compare import answer_all
+
+    if jobs is None or server is not None:
+        with progress(f"Predicting {model or jobs}"):
+            return answer_all(asked, strict=jobs is None, each=None if server is None else server.answers_to)
+    with progress_bar(f"different jobs of {jobs.name}", lines=True) as show:
+        return answer_all(asked, strict=False, progress=lambda done, total: show(done, total, ""))
 
 
 def _say_mixed(
@@ -225,16 +231,10 @@ def _check_files(plot: Path | None, memory_timeline: Path | None, trace: Path | 
         check_trace_path(trace)
 
 
-def _write_picture(found: Predictions, path: Path) -> None:
-    """The answers as a picture."""
-    from ..predict.table import write_plot
-
-    write_plot(found, path)
-    message(f"Wrote {path}")
-
-
 def _write_step(found: Predictions, memory_timeline: Path | None, trace: Path | None) -> None:
-    """The step of the one job: its memory, and its trace."""
+    """The step of the one job, where it is asked for: its memory, and its trace."""
+    if memory_timeline is None and trace is None:
+        return
     from ..timeline.api import step_of_answer
     from ..timeline.pictures import write_memory
     from ..timeline.trace import write_trace

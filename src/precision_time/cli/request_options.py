@@ -48,7 +48,6 @@ Further = Callable[[], Mapping[str, Field]]
 def request_options(
     *,
     only: Iterable[str] = (),
-    without: Iterable[str] = (),
     several: bool = False,
     also: Further | None = None,
     shown: Iterable[str] = SHOWN,
@@ -59,17 +58,16 @@ def request_options(
 
     Args:
         only: Fields to take; all when empty.
-        without: Fields to leave out.
         several: Whether options take several values, separated by commas.
         also: Further fields, taken like those of a request.
         shown: Fields that are options in the help.
     """
-    kept, left_out, as_options = set(only), {"model", *without}, set(shown)
+    kept, as_options = set(only), set(shown)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(command, eval_str=True)
         own = [item for item in signature.parameters.values() if item.kind is not item.VAR_KEYWORD]
-        names = left_out | {item.name for item in own}
+        names = {"model"} | {item.name for item in own}
 
         def fields() -> dict[str, Field]:
             """Every field that the command takes."""

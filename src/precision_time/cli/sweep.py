@@ -37,8 +37,6 @@ def sweep(
     from ..request.grid import grid_of_file
 
     check_sweep_path(out)
-    if not out.absolute().parent.is_dir():
-        raise ConfigError(f"--out {out}: its folder does not exist. To fix: create it, or name another.")
     if out.exists() and grid.exists() and out.samefile(grid):
         raise ConfigError(f"--out {out} is what is asked. To fix: name another file.")
     asked = grid_of_file(grid)

@@ -198,8 +198,7 @@ def steps_of_rows(
     if set(header) >= _OF_A_CAMPAIGN:
         raise CorpusError(
             f"{origin} is the table of a campaign's trials. To fix: precision-time papers campaign "
-            "export STORE "
-            "--corpus --out FILE, and name that file; or name the store."
+            "export STORE --corpus --out FILE, and name that file; or name the store."
         )
     if is_of_requests(header):
         return [_later(_of_request, row, device, beside) for row in rows]

@@ -13,6 +13,9 @@ from ..io import packaged_toml
 from ..records import dataclass
 from .schema import Row
 
+_NAMED = re.compile(r"<(\w+)>")
+"""In a pattern: another one by its name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -47,7 +50,7 @@ def load_rules(table: str, *, curated: bool = False) -> tuple[Rule, ...]:
     for entry in (*(ours.get(table, ()) if curated else ()), *general.get(table, ())):
         values = {key: value for key, value in entry.items() if key != "when"}
         when = {
-            column: re.compile(_expand(pattern, named), re.IGNORECASE)
+            column: re.compile(_NAMED.sub(lambda match: f"(?:{named[match[1]]})", pattern), re.IGNORECASE)
             for column, pattern in entry.get("when", {}).items()
         }
         rules.append(Rule(when=when, values=values))
@@ -68,8 +71,3 @@ def round_year(row: Row) -> float | None:
 
 def _document(name: str) -> Mapping[str, Any]:
     return packaged_toml(__package__, f"data/{name}.toml")
-
-
-def _expand(pattern: str, named: Mapping[str, str]) -> str:
-    """`pattern` with every <name> replaced by the named pattern."""
-    return re.sub(r"<(\w+)>", lambda match: f"(?:{named[match[1]]})", pattern)

@@ -90,7 +90,7 @@ class Job:
             if item.severity is Severity.ASSUMPTION:
                 names = [FIELDS.get(item.code, item.code)]
                 if names == ["layout"]:
-                    names += [name for name in (*VARIED, "batch_size") if name not in found]
+                    names += [name for name in (*sorted(VARIED), "batch_size") if name not in found]
                 for name in names:
                     known = found.get(name, Origin("assumed"))
                     found[name] = Origin(known.kind, f"{known.text} {item.text}".strip())

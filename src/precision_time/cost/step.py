@@ -224,7 +224,7 @@ def _optimizer_terms(group: Jobs, local: LocalParameters) -> dict[str, Floats]:
     trainer_s = group.stack.host_per_tensor_s * tensors
     named: dict[str, Number] = {"trainer_s": trainer_s, "offload_s": 0.0}
     if layout.offload is Offload.NONE:
-        form = _optimizer_form(group.stack)
+        form = _optimizer_form(group.stack, device)
         seconds = _update_s(
             group.workload.optimizer, group.precision, form, local, Same(device), params, tensors
         )
@@ -266,13 +266,13 @@ def _update_s(
     return {f"{name}_s": float(value) for name, value in seconds.items()}
 
 
-def _optimizer_form(stack: Stack) -> OptimizerForm:
-    """How the stack runs the update: PyTorch went tensor by tensor until 1.12."""
+def _optimizer_form(stack: Stack, device: Device) -> OptimizerForm:
+    """How the stack runs the update: PyTorch goes tensor by tensor until 1.12 and on some devices still."""
     if stack.fused_optimizer:
         return OptimizerForm.FUSED
-    if stack.framework == "pytorch" and stack.framework_year < constants("optimizers")["foreach_from"]:
-        return OptimizerForm.FOR_LOOP
-    return OptimizerForm.FOREACH
+    table = constants("optimizers")
+    alone = stack.framework_year < table["foreach_from"] or device.arch in table["without_foreach"]
+    return OptimizerForm.FOR_LOOP if stack.framework == "pytorch" and alone else OptimizerForm.FOREACH
 
 
 def _communication_terms(

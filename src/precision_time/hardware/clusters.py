@@ -195,8 +195,7 @@ def _device(given: str | Device | None, said: _Said) -> Device:
         if said.node_type is None:
             raise ConfigError(
                 "Neither a device nor a node type is given. To fix: name a device (precision-time list "
-                "devices) "
-                "or a node type such as 'DGX-A100'."
+                "devices) or a node type such as 'DGX-A100'."
             )
         given = said.named_node(said.node_type).device
     found = said.own.find_device(given)

@@ -34,6 +34,8 @@ ADDED_COLUMNS = (
     "reason",
 )
 """Columns that `--rows` adds to every input row."""
+_COVERAGE = 0.9
+"""Of the intervals, where nothing says another."""
 _ALONE = 2000
 """Rows up to which no further process is worth its start."""
 _CHUNK = 200
@@ -101,7 +103,7 @@ def evaluate_csv(
     group_by: Sequence[str] = (),
     rows_out: Path | None = None,
     predictor: TrainedPredictor | None = None,
-    coverage: float = 0.9,
+    coverage: float = _COVERAGE,
     workers: int | None = 1,
 ) -> EvaluationReport:
     """Score a predictor on a measurement file.
@@ -133,7 +135,6 @@ def evaluate_steps(
     *,
     group_by: Sequence[str] = (),
     predictor: TrainedPredictor | None = None,
-    coverage: float = 0.9,
 ) -> EvaluationReport:
     """Score a predictor on measured steps, in this process.
 
@@ -142,10 +143,9 @@ def evaluate_steps(
         origin: What the table is called in errors.
         group_by: As `evaluate_csv` has it, and what follows; errors too.
         predictor: The predictor; the shipped one when None.
-        coverage: Nominal coverage of the intervals.
     """
-    scored, named = _scored_by(steps, origin, predictor, coverage, 1, group_by)
-    return _report(scored, named, coverage)
+    scored, named = _scored_by(steps, origin, predictor, _COVERAGE, 1, group_by)
+    return _report(scored, named, _COVERAGE)
 
 
 def _scored_by(

@@ -11,16 +11,14 @@ from collections.abc import Callable, Mapping
 
 from ..errors import LayoutError
 from .axis_rules import check_context, check_experts, check_pipeline, check_tensor
-from .degrees import nearest_degrees, nearest_divisor, nearest_multiple
+from .degrees import nearest_degrees, nearest_divisor
 from .layout import Layout, Offload
 from .shape import ModelShape
 
 _FULL_SHARDING = 3
 
 
-def check_model_layout(
-    layout: Layout, shape: ModelShape, *, num_devices: int, global_batch_size: float | None = None
-) -> None:
+def check_model_layout(layout: Layout, shape: ModelShape, *, num_devices: int) -> None:
     """Refuse a layout that is invalid for a model; counts of the model that are None are not looked at.
 
     Raises:
@@ -37,7 +35,6 @@ def check_model_layout(
     check_context(layout, num_devices, shape.heads, shape.seq_len)
     check_experts(layout, shape.num_experts)
     _check_sharding(layout)
-    _check_batch(layout, global_batch_size)
 
 
 def layout_warnings(layout: Layout, shape: ModelShape) -> tuple[str, ...]:
@@ -108,14 +105,4 @@ def _check_sharding(layout: Layout) -> None:
         raise LayoutError(
             f"offload={layout.offload.value} moves what ZeRO shards: zero_stage({stage}) must be at least "
             f"{least}. To fix: zero_stage={least}, or offload=none."
-        )
-
-
-def _check_batch(layout: Layout, global_batch_size: float | None) -> None:
-    shares = layout.dp * layout.num_microbatches
-    if global_batch_size is not None and global_batch_size % shares:
-        raise LayoutError(
-            f"global_batch_size={global_batch_size:g} does not divide by dp({layout.dp}) * "
-            f"num_microbatches({layout.num_microbatches}) = {shares}. To fix: use "
-            f"{nearest_multiple(shares, int(global_batch_size))}."
         )

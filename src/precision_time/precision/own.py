@@ -7,6 +7,7 @@ layers, recipe, loss scaling. `fields_of` says any policy in full, so that each 
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -296,7 +297,7 @@ def _read(path: Path) -> dict[str, Any]:
                 f"The precision policy {path} is larger than {_MAX_BYTES // 2**20} MiB. To fix: shorten it."
             )
         text = read_input(path, encoding="utf-8-sig")
-        found = _toml(text) if path.suffix.lower() == ".toml" else read_yaml(text)
+        found = tomllib.loads(text) if path.suffix.lower() == ".toml" else read_yaml(text)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"The precision policy {path} cannot be read: {error}. To fix: check the path, or name a policy "
@@ -315,12 +316,6 @@ def _read(path: Path) -> dict[str, Any]:
             "`precision-time list precisions bf16-mixed --yaml`."
         )
     return {str(name): value for name, value in found.items()}
-
-
-def _toml(text: str) -> Any:
-    import tomllib
-
-    return tomllib.loads(text)
 
 
 def _reason(error: ValidationError) -> str:

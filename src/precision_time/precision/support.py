@@ -123,7 +123,10 @@ def effective_dtype(dtype: DType, device: Device) -> DType:
     while word not in device.peak_flops_per_s:
         wider = _rules()["fallback"].get(word)
         if wider is None:
-            raise ConfigError(_cannot(dtype, device))
+            raise ConfigError(
+                f"{device.name} cannot compute in {dtype.value}: {_rules()['needs'][dtype.value]}. "
+                f"To fix: use one of {', '.join(supported_precisions(device))}, or another device."
+            )
         word = wider
     return DType(word)
 
@@ -194,13 +197,6 @@ def _warning(dtype: DType, effective: DType, device: Device) -> str:
     word = dtype.value if named else "other"
     text: str = texts.get(word, texts["other"])
     return text.format(dtype=dtype.value, device=device.name, effective=effective.value)
-
-
-def _cannot(dtype: DType, device: Device) -> str:
-    return (
-        f"{device.name} cannot compute in {dtype.value}: {_rules()['needs'][dtype.value]}. "
-        f"To fix: use one of {', '.join(supported_precisions(device))}, or another device."
-    )
 
 
 def _rules() -> Mapping[str, Any]:

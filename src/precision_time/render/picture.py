@@ -99,14 +99,14 @@ def save(draw: Callable[[Any], None], path: Path, **figure: Any) -> None:
     write_atomically(path, drawn(draw, kind=path.suffix.lower().removeprefix("."), **figure))
 
 
-def check_picture(path: Path, option: str = "--out", kinds: Sequence[str] = (".svg", ".png")) -> None:
+def check_picture(path: Path, kinds: Sequence[str] = (".svg", ".png")) -> None:
     """Refuse a file that would be no picture, before anything is computed for it.
 
     Raises:
         ConfigError: If its name ends otherwise.
         MissingExtraError: If matplotlib is not installed.
     """
-    check_suffix(option, path, kinds)
+    check_suffix("--out", path, kinds)
     require_matplotlib()
 
 

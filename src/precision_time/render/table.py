@@ -116,15 +116,6 @@ class Table:
 _KINDS = (".csv", ".jsonl")
 
 
-def check_columns_path(path: Path, option: str = "--out") -> None:
-    """Refuse a file that `write_columns` does not know, before anything is computed.
-
-    Raises:
-        ConfigError: If it is neither .csv nor .jsonl.
-    """
-    check_suffix(option, path, _KINDS)
-
-
 def write_columns(columns: Mapping[str, Sequence[Any]], path: Path) -> None:
     """Write columns of cells as .csv, or as one object for each row (.jsonl), atomically.
 
@@ -132,7 +123,7 @@ def write_columns(columns: Mapping[str, Sequence[Any]], path: Path) -> None:
         ConfigError: If the file is neither.
         OutputError: If it cannot be written.
     """
-    check_columns_path(path)
+    check_suffix("--out", path, _KINDS)
     rows = tuple(zip(*columns.values(), strict=True))
     if path.suffix.lower() == ".csv":
         write_atomically(path, Table(columns=tuple(columns), rows=rows).csv())

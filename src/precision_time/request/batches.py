@@ -32,9 +32,7 @@ _OF_LENGTHS = ("mean_seq_len", "packing", "padding_share")
 Refused = dict[int, PrecisionTimeError]
 
 
-def jobs_at_batches(
-    request: Request, name: str, values: Sequence[float], *, named_only: bool = False
-) -> tuple[Jobs, Indices, Refused]:
+def jobs_at_batches(request: Request, name: str, values: Sequence[float]) -> tuple[Jobs, Indices, Refused]:
     """The jobs of a request with other batches, which batch each row has, and those that are refused.
 
     Jobs of one group are equal but for the micro batch, remarks included.
@@ -43,13 +41,12 @@ def jobs_at_batches(
         request: With any batch in that field.
         name: One of BATCH_FIELDS.
         values: n batches that hold the rule of the field.
-        named_only: As for `Request.resolve`.
     """
     found = Diagnostics()
     try:
-        job = job_without_batch(request, found, named_only=named_only)
+        job = job_without_batch(request, found)
         request = with_dataset_rows(request, job, found)
-        return _Batches(request, name, np.asarray(values, dtype=np.float64), job, found, named_only).split()
+        return _Batches(request, name, np.asarray(values, dtype=np.float64), job, found).split()
     except PrecisionTimeError as error:  # of what all of them share
         return Jobs.together([]), np.zeros(0, dtype=np.intp), dict.fromkeys(range(len(values)), error)
 
@@ -62,7 +59,6 @@ class _Batches:
     job: Job
     """Before it has a batch."""
     found: Diagnostics
-    named_only: bool
 
     def split(self) -> tuple[Jobs, Indices, Refused]:
         """The jobs by what they share."""
@@ -97,7 +93,7 @@ class _Batches:
         remarks = Diagnostics([*self.found.items])
         try:
             job = with_batch(self.job, request, remarks)
-            job = completed(job, request, remarks, named_only=self.named_only)
+            job = completed(job, request, remarks)
         except PrecisionTimeError as error:
             refused.update(dict.fromkeys(rows.tolist(), error))
             return

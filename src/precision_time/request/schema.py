@@ -43,37 +43,10 @@ from ..precision.catalog import is_policy_file
 from ..units import duration_s
 from .validation import Field, Fields, broken, declared_fields
 
-ALIASES: Mapping[str, str] = {
-    "num_devices": "gpus",
-    "devices": "gpus",
-    "num_nodes": "nodes",
-    "micro_batch_size": "batch_size",
-    "batch_per_device": "batch_size",
-    "batch": "batch_size",
-    "global_batch": "global_batch_size",
-    "dataset_samples": "samples",
-    "model_config": "sizes",
-    "timing_scope": "scope",
-    "system": "node_type",
-    "zero": "zero_stage",
-    "gradient_accumulation_steps": "num_microbatches",
-    "num_samples": "samples",
-    "num_epochs": "epochs",
-    "max_steps": "steps",
-    "train_tokens": "tokens",
-    "year": "software",
-}
+_NAMES = packaged_toml(__package__, "data/names.toml")
+ALIASES: Mapping[str, str] = _NAMES["alias"]
 """Names of the same quantities in answers, in measurement tables and in the words of trainers."""
-MOVED: Mapping[str, str] = {
-    "grad_accum": "num_microbatches",
-    "num_micro_batches": "num_microbatches",
-    "virtual_pp": "vpp",
-    "expert_tp": "etp",
-    "expert_capacity": "expert_capacity_factor",
-    "context_method": "cp_comm_type",
-    "shard_size": "dp_shard",
-    "checkpointing": "recompute",
-}
+MOVED: Mapping[str, str] = _NAMES["moved"]
 """Names that fields had in the release before: they answer in this one, with a remark that names the new."""
 LEAST_COVERAGE = 1e-9
 """Closer to 0 or 1 doubles cannot tell the quantiles of intervals apart."""
@@ -343,23 +316,11 @@ LAYOUT: Mapping[str, Field] = declared_fields(Layout)
 """The fields of a layout."""
 LAYOUT_OPTIONS = frozenset({n for n, field in LAYOUT.items() if field.option} | {"dp_replicate", "uneven"})
 """Fields of a request that say how it is spread over the devices."""
-SECTIONS: Mapping[str, str] = {
-    "device": "Devices and network",
-    "precision": "Precision and batch",
-    "seq_len": "Samples and sizes",
-    "adapter": "What is trained",
-    "dataset": "Length of the run",
-    "optimizer": "Optimizer and software",
-    "tp": "Layout",
-    "input_rate": "Input, own measurements, assumptions",
-    "inputs": "A model of your own",
-}
-"""The first field of every section of the help; a section lasts up to the next one."""
 
 
 def sections_of_fields() -> dict[str, str]:
     """The section of the help that each field stands in; empty before the first."""
     found, section = {}, ""
     for name in RequestFields.model_fields:
-        found[name] = section = SECTIONS.get(name, section)
+        found[name] = section = _NAMES["section"].get(name, section)
     return found

@@ -66,8 +66,7 @@ def axes_of(given: Mapping[str, Any]) -> dict[str, list[Any]]:
     if given.get(PHASES) is not None:
         raise ConfigError(
             "phases are of a whole run, and a prediction is of one step. To fix: `precision-time predict "
-            "--whole-run` with "
-            "the same file, or leave out phases."
+            "--whole-run` with the same file, or leave out phases."
         )
     # What a whole run costs beside its steps says nothing of a step.
     flat = _flat({name: value for name, value in given.items() if name not in (PHASES, RUN)})

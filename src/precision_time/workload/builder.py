@@ -411,23 +411,22 @@ class GraphBuilder:
             batch_in_count=True,
         )
 
-    def rnn(self, x: Tensor, hidden: float, *, steps: float, gates: int = 4, directions: int = 1) -> Tensor:
-        """One recurrent layer (4 gates: LSTM, 3: GRU): `steps` dependent products with both weights."""
-        weight = directions * gates * (hidden * (x.width + hidden) + 2 * hidden)
+    def lstm(self, x: Tensor, hidden: float, *, steps: float) -> Tensor:
+        """One recurrent layer of four gates: `steps` dependent products with both weights."""
         return self.node(
-            "lstm" if gates == 4 else "gru",
+            "lstm",
             OpClass.RNN,
             (x,),
-            width=hidden * directions,
-            weight=weight,
-            tensors=4 * directions,
+            width=hidden,
+            weight=4 * (hidden * (x.width + hidden) + 2 * hidden),
+            tensors=4,
             saves=(x,),
             saves_output=True,
-            extra_saved=x.rows * hidden * directions * (gates + 1),
+            extra_saved=x.rows * hidden * 5,
             m=x.rows / steps,
-            n=gates * hidden,
+            n=4 * hidden,
             k=x.width + hidden,
-            count=directions,
+            count=1,
             sequential_steps=int(steps),
         )
 

@@ -82,12 +82,11 @@ def read_config(source: Any) -> Mapping[str, Any]:
     return _checked(config, "The mapping")
 
 
-def entry_of_config(source: Any, *, name: str | None = None) -> ModelEntry:
+def entry_of_config(source: Any) -> ModelEntry:
     """The row of a model table that a configuration stands for.
 
     Args:
         source: As for `read_config`.
-        name: Name of the model; by default `config_label`.
 
     Raises:
         UnknownNameError: If its `model_type` is not in the table.
@@ -111,10 +110,9 @@ def entry_of_config(source: Any, *, name: str | None = None) -> ModelEntry:
     inner = _language_part(config)
     sizes = _sizes(inner, row, kind)
     usual = min(_longest(inner, kind), _table()["longest_default"])
-    label = name or config_label(config, source)
     return replace(
         base,
-        name=normalize(label),
+        name=normalize(config_label(config, source)),
         sizes={**base.sizes, "seq_len": usual, **sizes},
         source=f"config.json of model_type {kind}",
     )

@@ -12,7 +12,7 @@ import pytest
 from precision_time.cli.main import main
 from precision_time.errors import CatalogError, UnknownNameError
 from precision_time.hardware.catalog import get_device
-from precision_time.hardware.prices.currency import parse_currency
+from precision_time.hardware.prices.currency import Currency, parse_currency
 from precision_time.hardware.prices.offer import Market
 from precision_time.hardware.prices.offers import (
     cheapest_offer,
@@ -131,7 +131,7 @@ def test_unknown_names_offer_the_nearest() -> None:
     for rate in ("EUR", "EUR=0", "EUR=-1", "EUR=nan", "EUR=x", "USD=2"):
         with pytest.raises(CatalogError, match="To fix"):
             parse_currency(rate)
-    assert parse_currency("eur=0.5").shown(3.0) == "1.50 EUR"
+    assert parse_currency("eur=0.5") == Currency(code="EUR", per_usd=0.5)
 
 
 def test_a_market_without_a_price_is_said() -> None:

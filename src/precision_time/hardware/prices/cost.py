@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from typing import Any
 
 from ...cache import data
 from ...io import packaged
@@ -87,33 +86,18 @@ def run_cost(
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rate:
-    """A list rate of storage."""
-
-    cloud: str
-    usd_per_gb: float
-    """Of a month, per 1e9 bytes."""
-    what: str
-    """Product and place."""
-    date: str
-    source: str
-    """ "recalled" where it was not read again."""
-
-
-def storage_rate(cloud: str) -> Rate | None:
-    """The rate of a cloud (`data/rates.csv`); None where none is known, which is not to be taken for zero.
+def storage_rate(cloud: str) -> float | None:
+    """USD for 1e9 bytes and a month in a cloud (`data/rates.csv`, each with its source); None: not known.
 
     List rates of the first tier: larger amounts cost less per gigabyte, so that a rate is an upper bound.
 
-    >>> storage_rate("aws").usd_per_gb, storage_rate("nebius")
+    >>> storage_rate("aws"), storage_rate("nebius")
     (0.023, None)
     """
     return _rates().get(cloud.lower())
 
 
 @data
-def _rates() -> Mapping[str, Rate]:
+def _rates() -> Mapping[str, float]:
     lines = packaged(__package__, "data/rates.csv").read_text(encoding="utf-8").splitlines()
-    rows: list[dict[str, Any]] = [*csv.DictReader(lines)]
-    return {row["cloud"]: Rate(**{**row, "usd_per_gb": float(row["usd_per_gb"])}) for row in rows}
+    return {row["cloud"]: float(row["usd_per_gb"]) for row in csv.DictReader(lines)}

@@ -16,14 +16,6 @@ class Currency:
     code: str = "USD"
     per_usd: float = 1.0
 
-    def shown(self, usd: float, digits: int = 2) -> str:
-        """An amount as text.
-
-        >>> Currency(code="EUR", per_usd=0.92).shown(1234.5)
-        '1,135.74 EUR'
-        """
-        return f"{usd * self.per_usd:,.{digits}f} {self.code}"
-
 
 def parse_currency(text: str | None) -> Currency:
     """The currency of an option: "EUR=0.92" says that one USD is 0.92 EUR; None is USD.

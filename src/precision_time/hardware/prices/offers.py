@@ -137,23 +137,21 @@ def rentable(found: Iterable[Offer], market: Market, *, devices: int, nodes: int
     return newest_lists(holding)
 
 
-def cheapest_offer(
-    device: str, *, devices: int = 1, nodes: int = 1, market: Market = Market.ON_DEMAND
-) -> Offer | None:
-    """The offer on which an hour of a job costs least; None where no price is known.
+def cheapest_offer(device: str, *, devices: int = 1, nodes: int = 1) -> Offer | None:
+    """The offer on which an hour of a job costs least on demand; None where no price is known.
 
     Args:
         device: Name of the catalog; another has no price.
         devices: Of the job; instances are rented as a whole.
         nodes: Hosts that the devices stand in.
-        market: How it is paid.
     """
     own = tuple(offer for offer in read_own_lists() if offer.device == device)
-    return _cheapest(device, devices, nodes, market, own)
+    return _cheapest(device, devices, nodes, own)
 
 
 @data
-def _cheapest(device: str, devices: int, nodes: int, market: Market, own: tuple[Offer, ...]) -> Offer | None:
+def _cheapest(device: str, devices: int, nodes: int, own: tuple[Offer, ...]) -> Offer | None:
+    market = Market.ON_DEMAND
     known = [offer for offer in _newest((*read_table(device=device).offers, *own)) if offer.host_included]
     found = ranked(rentable(known, market, devices=devices, nodes=nodes), market, devices=devices)
     return found[0] if found else None

@@ -156,11 +156,12 @@ def plan(
     )
     workload = workload_of(request)
     _check_length(request, axes)
+    timing = Timing(request=request, workload=workload, workers=workers, ray=ray, progress=progress)
     stack = _stack(request, workload)
     ask = _Ask(
         wanted=wanted,
         axes=axes,
-        timing=Timing(request=request, workload=workload, workers=workers, ray=ray, progress=progress),
+        timing=timing,
         limits=limits,
         conditions=Conditions(
             deadline_s=limits.deadline_s,
@@ -171,19 +172,7 @@ def plan(
         ),
         fed=stack.loader not in ("", SYNTHETIC),
     )
-    space = ask.space()
-    if not space.spots:
-        raise ConfigError(_nothing_rented(wanted))
-    if max_jobs is not None and (count := space.jobs) > max_jobs:
-        raise ConfigError(
-            f"{count:,} jobs compete: devices, hosts, numbers and what else has several values. The rule: at "
-            f"most {max_jobs:,} of one plan. To fix: name devices, gpus or clouds, or fewer values of fields."
-        )
-    near, out_of_reach = within_reach(space, ask.timing, limits)
-    answered = ask(near) if near.spots else None
-    if answered is None or (out_of_reach and not answered.judged.feasible.any()):
-        # Nothing keeps the limits: what comes nearest is sought everywhere.
-        answered, out_of_reach = ask(space), 0
+    answered, out_of_reach = _answered(ask, max_jobs)
     if layouts:
         answered, said = _refined(ask, answered, layouts)
         notes = (*notes, said)
@@ -237,6 +226,24 @@ class _Ask:
             reasons = [str(error) for error in found.table["error"][here] if error is not None]
             refused[number] = reasons[0].partition(" To fix")[0] if reasons else "it does not fit in memory"
         return found.judged, refused
+
+
+def _answered(ask: _Ask, max_jobs: int | None) -> tuple[_Answered, int]:
+    """All candidates that may keep the limits, timed, and how many others were left out; errors as `plan`."""
+    space = ask.space()
+    if not space.spots:
+        raise ConfigError(_nothing_rented(ask.wanted))
+    if max_jobs is not None and (count := space.jobs) > max_jobs:
+        raise ConfigError(
+            f"{count:,} jobs compete: devices, hosts, numbers and what else has several values. The rule: at "
+            f"most {max_jobs:,} of one plan. To fix: name devices, gpus or clouds, or fewer values of fields."
+        )
+    near, out_of_reach = within_reach(space, ask.timing, ask.limits)
+    answered = ask(near) if near.spots else None
+    if answered is None or (out_of_reach and not answered.judged.feasible.any()):
+        # Nothing keeps the limits: what comes nearest is sought everywhere.
+        return ask(space), 0
+    return answered, out_of_reach
 
 
 def _planned(ask: _Ask, answered: _Answered, notes: tuple[str, ...], out_of_reach: int) -> Plan:

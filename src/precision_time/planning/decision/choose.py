@@ -214,8 +214,7 @@ def _cheapest(best: Candidate, other: Candidate | None, count: int, found: Judge
     assert best.usd is not None and best.usd_per_hour is not None
     parts = [
         f"Least money of the {count:,} candidates that {_keep(found)} and have a price: {money(best.usd)} "
-        "for "
-        f"{duration(best.time_s)} of {best.place} at {money(best.usd_per_hour)} an hour."
+        f"for {duration(best.time_s)} of {best.place} at {money(best.usd_per_hour)} an hour."
     ]
     if other is not None and other.usd is not None and other.usd_per_hour is not None:
         hours = other.device_hours / best.device_hours

@@ -82,16 +82,12 @@ def refined(found: Judged, timing: Timing, most: int, again: Callable[[Rows, Out
 
     def search(row: int) -> float:
         state["rows"] = _searched(state["rows"], row, found, timing)
-        own = np.flatnonzero(found.outcomes.row == row)
-        return _least(again(state["rows"], found.outcomes.take(own)))
+        now = again(state["rows"], found.outcomes.take(np.flatnonzero(found.outcomes.row == row)))
+        return float(np.min(now.outcomes.usd[now.feasible], initial=np.inf))
 
     known = np.array([_least_of(found, row) for row in range(len(found.rows))])
     searched, left = best_first(known, _bounds(found, timing), search, most)
     return Refined(rows=state["rows"], searched=len(searched), open=left)
-
-
-def _least(found: Judged) -> float:
-    return float(np.min(found.outcomes.usd[found.feasible], initial=np.inf))
 
 
 def _least_of(found: Judged, row: int) -> float:

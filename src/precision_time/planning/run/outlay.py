@@ -52,7 +52,7 @@ def outlay_of(
         PrecisionTimeError: If a region or cloud is not known.
     """
     offer, cost = (None, None) if options.own else _cost(phases, device, checkpoint_bytes, options, found)
-    place = _place(options)
+    place = None if options.region is None else intensity(options.region, cloud=options.cloud)
     parts = _energy(phases, device, options, place, offer, found)
     cost_terms = {} if cost is None else cost.terms
     return Outlay(
@@ -101,14 +101,13 @@ def _cost(
         return None, None
     costs = {}
     for offer in priced:
-        rate = storage_rate(offer.cloud)
         costs[offer] = run_cost(
             hours=hours,
             devices=devices,
             devices_per_instance=offer.devices_per_instance,
             usd_per_instance_hour=offer.stated_price(market),
             stored_bytes=checkpoint_bytes,
-            storage_usd_per_gb_month=0.0 if rate is None else rate.usd_per_gb,
+            storage_usd_per_gb_month=storage_rate(offer.cloud) or 0.0,
         )
     best = min(costs, key=lambda one: (costs[one].total_usd, one.cloud, one.region, one.instance_type))
     which = "the cheapest known " if len(priced) > 1 else ""
@@ -145,10 +144,6 @@ def _cloud_region(options: RunOptions) -> tuple[str | None, str | None]:
     if not place.cloud:
         return options.cloud, None
     return place.cloud, f"{place.cloud}:{place.region}"
-
-
-def _place(options: RunOptions) -> Intensity | None:
-    return None if options.region is None else intensity(options.region, cloud=options.cloud)
 
 
 def _pue(options: RunOptions, place: Intensity | None, offer: Offer | None) -> Pue:

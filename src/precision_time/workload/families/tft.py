@@ -35,8 +35,8 @@ def build_tft(name: str, config: TemporalFusionConfig) -> OpGraph:
     contexts = [_gated_residual(b, b.reshape(static, 1, hidden)) for _ in range(4)]
     past = _select(b, config.encoder_length, config.past_inputs, contexts[0], config)
     future = _select(b, config.horizon, config.future_inputs, contexts[0], config)
-    history = b.rnn(past, hidden, steps=config.encoder_length)
-    ahead = b.rnn(future, hidden, steps=config.horizon)
+    history = b.lstm(past, hidden, steps=config.encoder_length)
+    ahead = b.lstm(future, hidden, steps=config.horizon)
     inputs = b.move("cat", past, future, rows=steps, width=hidden)
     x = _gate_add_norm(b, b.move("cat", history, ahead, rows=steps, width=hidden), inputs)
     enriched = _gated_residual(b, x, contexts[3])
