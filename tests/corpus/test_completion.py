@@ -97,6 +97,7 @@ def test_experts_may_span_the_tensor_axis_when_they_are_not_cut(imported_row):
         ("torchtitan", "full", (Recompute.FULL, 1.0)),
         ("megatron-lm", "selective", (Recompute.SELECTIVE, 1.0)),
         ("torchtitan", "none", (Recompute.NONE, 1.0)),
+        ("other", "half of the blocks (2 of 4)", (Recompute.FULL, 0.5)),
     ],
 )
 def test_words_of_checkpointing(imported_row, source, word, expected):

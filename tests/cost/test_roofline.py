@@ -301,6 +301,22 @@ def attention_share(name, kernel="flash2"):
     return float(model.compute[KINDS.index("attention"), 0])
 
 
+def test_attention_of_long_sequences_reaches_more_where_it_was_measured():
+    """Of 2,048 keys the share of the table, of endless ones (1 + 480 / 2048) times that: Dao 2023, A100."""
+
+    def rate(device, length):
+        step = lower(load_workload("llama2-7b", seq_len=length).graph, get_policy("bf16-mixed"))
+        fused = step.op_class == OP_CLASSES.index(OpClass.ATTENTION)
+        model = load_kernel_model(device.arch, "flash2", False, matrix_rate(device))
+        return step.flops[fused].sum() / seconds(step, 1, device, model)[fused].sum()
+
+    for length in (8192, 65536):
+        gain = rate(A100, length) / rate(A100, 2048)
+        assert gain == pytest.approx((1.0 + 480.0 / 2048.0) / (1.0 + 480.0 / length), rel=0.03)
+    h100 = get_device("H100-SXM5-80GB")
+    assert rate(h100, 65536) == pytest.approx(rate(h100, 8192), rel=0.03)
+
+
 def test_attention_reaches_more_of_matrix_units_that_were_made_slower():
     published = {"A100-SXM4-80GB": 0.50, "H100-SXM5-80GB": 0.36}  # Dao 2023; Shah et al. 2024
     fitted = constants("factors")["compute_factor"]["attention"][0]

@@ -92,6 +92,18 @@ def test_without_a_compiler_every_step_of_a_pass_moves_memory() -> None:
     assert step.launches.sum() > compiled.launches.sum()
 
 
+def test_rotated_rows_cost_the_host_as_separate_kernels_do_and_memory_as_compiled_ones() -> None:
+    frozen = graph_of(product(weight_grad=False, input_grad=True))
+    rotated = lower(frozen, get_policy("int8-mixed", variant="sdnq"))
+    fused = lower(frozen, get_policy("int8-mixed"))
+    eager = lower(frozen, get_policy("fp8-mixed", variant="torchao-eager"))
+    passes = [step.launches[step.is_cast & (step.launches > 2)].tolist() for step in (rotated, eager)]
+    assert passes[0] == passes[1] == [10.0] * 4
+    assert not (fused.launches > 2).any()
+    moved = [step.bytes_per_sample[step.is_cast].sum() for step in (rotated, fused, eager)]
+    assert moved[1] < moved[0] <= moved[1] + 4 * (M * K + M * N) < moved[2]  # a rotation reads and writes
+
+
 def test_a_product_reads_narrow_operands_and_writes_wide_ones() -> None:
     step = lower(graph_of(product()), get_policy("fp8-mixed"), "hopper")
     products = step.flops > 0

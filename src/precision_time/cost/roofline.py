@@ -113,6 +113,10 @@ class KernelModel:
     """Activations lie as matrix units read them; otherwise convolutions in 16 bits transpose them."""
     transposed: float = 0.0
     """Passes over its operands that the transposes of such a convolution take."""
+    keys: float = 1.0
+    """Length of the sequences that the shares of fused attention are of."""
+    keys_half: float = 0.0
+    """Keys at which fused attention has half the rate of endless sequences; 0: length says nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -331,6 +335,9 @@ def _fixed(kernels: LoweredStep, rates: DeviceRates, model: KernelModel) -> _Fix
         # Of the same units: what was fitted to fp32 holds for twice the digits at most.
         narrower = np.full_like(kernels.dtype, _FP32)
         rate = np.where(fp64, np.minimum(rate, _rate(rates, model, family, kind, narrower)), rate)
+    if model.keys_half:
+        longer = np.maximum(np.where(kernels.op_class == _ATTENTION, kernels.n, 0.0), model.keys)
+        rate = rate * (1.0 + model.keys_half / model.keys) / (1.0 + model.keys_half / longer)
     products = IS_PRODUCT[kernels.op_class] & (kernels.op_class != _DEPTHWISE) & (kernels.flops > 0.0)
     rows = np.flatnonzero(products)
     n = kernels.n[rows]
@@ -495,6 +502,8 @@ def load_kernel_model(
         min_tile=data["min_tile"],
         channels_last=channels_last,
         transposed=0.0 if channels_last else float(fitted["transposed"]),
+        keys=data["attention_length"]["keys"],
+        keys_half=data["attention_length"]["half"].get(arch, 0.0),
     )
 
 
