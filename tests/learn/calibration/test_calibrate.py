@@ -10,11 +10,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from build_corpus import write_store
 from precision_time import predict_time
 from precision_time.cli.calibrate import calibrate as command
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.own import read_own_steps
-from precision_time.corpus.store import write_store
 from precision_time.cost.job import TimingScope
 from precision_time.cost.stacks import get_stack_profile
 from precision_time.errors import ConfigError, CorpusError, UnknownNameError
