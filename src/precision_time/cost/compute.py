@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arrays import Bools, Floats, Indices, Number, Same, row_by_row
+from ..arrays import Floats, Indices, Number, Same, row_by_row
 from ..cache import derived, memo
 from ..parallel.layout import Recompute
 from ..precision.lowered import LoweredStep
@@ -44,6 +44,7 @@ _FUSIBLE = np.array(
     ]
 )
 _OF_KERNELS = tuple(term for term in KERNEL_TERMS if term != "recompute_s")
+_TERM = np.array([_OF_KERNELS.index(TERM_OF_CLASS.get(op_class, REST)) for op_class in OP_CLASSES])
 _TIME_SHARES = tuple(f"time_share.{op_class.value}" for op_class in OP_CLASSES)
 _MEANS = {"mean_inner": "k", "mean_outer": "n", "mean_kernel_area": "kernel"}
 """Facts that are geometric means of a column of the products."""
@@ -182,7 +183,8 @@ def _device_kernels(
     scale = scale * np.where(_FUSIBLE[local.op_class] | local.is_cast, fusion, 1.0)
     forward, again = local.phase == 0, _recomputed(local, shares, cut, graph)
     passes = np.stack([forward, ~forward, again])
-    terms = np.stack([*_term_masks(local).values()])
+    named = np.where(local.is_cast, _OF_KERNELS.index(CASTS), _TERM[local.op_class])
+    terms = named == np.arange(len(_OF_KERNELS))[:, None]
     classes = step.op_class == np.arange(len(OP_CLASSES))[:, None]
     launches = local.launches * local.repeat * local.sequential_steps
     per_launch_s = device.launch_overhead_s * compiler.host * measured(device.arch).get("host", 1.0)
@@ -311,12 +313,6 @@ def _shard_spec(cut: _Cut, stack: Stack, boundary_elems: float) -> ShardSpec:
     )
 
 
-def _term_masks(step: LoweredStep) -> dict[str, Bools]:
-    names = np.array([TERM_OF_CLASS.get(op_class, REST) for op_class in OP_CLASSES])[step.op_class]
-    names = np.where(step.is_cast, CASTS, names)
-    return {term: names == term for term in _OF_KERNELS}
-
-
 def _recomputed(step: LoweredStep, shares: StageShares, cut: _Cut, graph: OpGraph) -> Floats:
     """Share of each kernel that the backward pass runs again under activation checkpointing."""
     again = step.phase == 0
@@ -341,7 +337,7 @@ def _facts(step: LoweredStep, samples: Floats, seconds: Floats, sums: Floats) ->
         sums: Seconds by operator class, then of all kernels, shape (C, classes + 1).
     """
     work = _work(step)
-    moved = dict(zip(work.names, np.outer(work.per_sample, samples) + work.fixed[:, None], strict=True))
+    moved = dict(zip(work.names, work.per_sample[:, None] * samples + work.fixed[:, None], strict=True))
     total_s = np.maximum(sums[:, -1], 1e-12)
     flops = np.maximum(moved["flops"], 1.0)
     weights = np.maximum(moved["flops"], 1e-12)

@@ -49,6 +49,10 @@ class StepCosts:
 
     terms: Mapping[str, Floats]
     """Named seconds that add up to the step time, in the order of `terms.TERMS`."""
+    step_time_s: Floats
+    """Their sum."""
+    compute_s: Floats
+    """The sum of those that are not exposed communication."""
     link_seconds: Mapping[str, Floats]
     """Communication on the wire by parallel axis (`communication.AXES`), hidden or not: at least the exposed
     seconds of the axis."""
@@ -58,16 +62,6 @@ class StepCosts:
     """Seconds below which no step is (`utilization.least_step_s`)."""
     memory: Mapping[str, Number]
     """Named bytes on the fullest device (`memory.memory_of`)."""
-
-    @property
-    def step_time_s(self) -> Floats:
-        """Sum of the terms."""
-        return reduce(np.add, self.terms.values())
-
-    @property
-    def compute_s(self) -> Floats:
-        """Sum of the terms that are not exposed communication."""
-        return reduce(np.add, (s for name, s in self.terms.items() if name not in EXPOSED_TERMS))
 
     @property
     def link_s(self) -> Floats:
@@ -136,12 +130,14 @@ def _assembled(group: Jobs, shared: _BeforeUpdate) -> StepCosts:
     terms = {term.name: found.pop(term.name) for term in TERMS if term.name in found}
     assert not found, f"terms that cost/terms.py does not list: {sorted(found)}"
     least_s = least_step_s(group)
-    _keep_to_peak(least_s, terms)
-    terms["straggler_s"] = _straggler_s(group, terms)
-    step_s: Floats = reduce(np.add, terms.values())
+    even_s = _kept_to_peak(least_s, terms)
+    terms["straggler_s"] = _straggler_share(group) * even_s
+    step_s: Floats = even_s + terms["straggler_s"]
     terms[DATA_STALL] = longer_of(step_s, input_s(group)) - step_s
     return StepCosts(
         terms=terms,
+        step_time_s=step_s + terms[DATA_STALL],
+        compute_s=reduce(np.add, (s for name, s in terms.items() if name not in EXPOSED_TERMS)),
         link_seconds=shared.link_seconds,
         facts=shared.facts,
         least_s=least_s,
@@ -149,17 +145,19 @@ def _assembled(group: Jobs, shared: _BeforeUpdate) -> StepCosts:
     )
 
 
-def _keep_to_peak(least_s: Floats, terms: dict[str, Floats]) -> None:
-    """Lengthen the kernels where a step would do more than the peak allows.
+def _kept_to_peak(least_s: Floats, terms: dict[str, Floats]) -> Floats:
+    """The sum of the terms, of which the kernels are lengthened where a step would do more than the peak.
 
     What stacks and chips reach is fitted to steps of many kinds: a stack whose short kernels are as quick as
     that has no faster matrix units.
     """
-    short_s = least_s - reduce(np.add, terms.values())
-    if (short_s > 0.0).any():
+    total_s: Floats = reduce(np.add, terms.values())
+    if ((short_s := least_s - total_s) > 0.0).any():
         kernels_s = reduce(np.add, (terms[name] for name in KERNEL_TERMS))
         factor = 1.0 + np.maximum(short_s, 0.0) / kernels_s
         terms |= {name: terms[name] * factor for name in KERNEL_TERMS}
+        total_s = reduce(np.add, terms.values())
+    return total_s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -208,14 +206,11 @@ def _matrices(step: LoweredStep, elements: Floats) -> MatrixWeights:
     )
 
 
-def _straggler_s(group: Jobs, terms: Mapping[str, Floats]) -> Floats:
-    """What the slowest of many devices costs those that wait for it."""
-    layout, cluster = group.layout, group.cluster
-    if not group.stragglers or layout.data_parallel_engine == "none":
-        return np.zeros(len(group))
-    share = straggler_share(cluster.num_devices, cluster.num_nodes)
-    total: Floats = reduce(np.add, terms.values())
-    return share * total
+def _straggler_share(group: Jobs) -> float:
+    """What the slowest of many devices costs those that wait for it, as a share of the step."""
+    if not group.stragglers or group.layout.data_parallel_engine == "none":
+        return 0.0
+    return straggler_share(group.cluster.num_devices, group.cluster.num_nodes)
 
 
 def _optimizer_terms(group: Jobs, local: LocalParameters) -> dict[str, Floats]:

@@ -48,6 +48,8 @@ class JobTable:
     None where nobody asks."""
     halves: Ints | None = None
     """Of each job: its smaller ones, rows of `opened`, -1 for none, shape (n, most of them)."""
+    every: JobTable | None = None
+    """`opened`, where the rows lie in memory like that already."""
 
     def __len__(self) -> int:
         return len(self.analytical_s)
@@ -56,7 +58,7 @@ class JobTable:
         """The table of some of the rows, with what is smaller of them."""
         arrays = {name: getattr(self, name)[rows] for name in JOB_ARRAYS}
         if self.smaller is None or self.halves is None:
-            return replace(self, **arrays)
+            return replace(self, **arrays, every=None)
         count, chosen = len(self), np.arange(len(self))[rows]
         place = np.full(count + len(self.smaller) + 1, -1, dtype=np.intp)
         place[chosen] = np.arange(len(chosen))
@@ -66,11 +68,11 @@ class JobTable:
         smaller = self.smaller.take(left[left >= count] - count)
         if len(own := left[left < count]):
             smaller = JobTable.together([self.alone().take(own), smaller])
-        return replace(self, **arrays, smaller=smaller, halves=place[self.halves[chosen]])
+        return replace(self, **arrays, smaller=smaller, halves=place[self.halves[chosen]], every=None)
 
     def alone(self) -> JobTable:
         """The table without what is smaller of its jobs."""
-        return replace(self, smaller=None, halves=None)
+        return replace(self, smaller=None, halves=None, every=None)
 
     def twins(self) -> NDArray[np.int64]:
         """The first job with the same features, of each job, shape (n,): no predictor can tell them apart."""
@@ -89,14 +91,14 @@ class JobTable:
             none = np.zeros(0)
             seconds: dict[str, Any] = dict.fromkeys(JOB_ARRAYS[1:], none)
             return cls(features=np.zeros((0, 0)), names=(), **seconds)
-        joined: dict[str, Any] = {
-            name: np.concatenate([getattr(table, name) for table in tables]) for name in JOB_ARRAYS
-        }
         smaller = [table.smaller for table in tables if table.smaller is not None]
+        parts = [*tables, *smaller]
+        joined: Any = {name: np.concatenate([getattr(part, name) for part in parts]) for name in JOB_ARRAYS}
+        every = cls(names=tables[0].names, **joined)
         if not smaller:
-            return cls(names=tables[0].names, **joined)
+            return every
         width = max(0 if table.halves is None else table.halves.shape[1] for table in tables)
-        halves = np.full((len(joined["analytical_s"]), width), -1, dtype=np.intp)
+        halves = np.full((sum(map(len, tables)), width), -1, dtype=np.intp)
         start, first = 0, len(halves)
         for table in tables:
             if table.smaller is not None and table.halves is not None:
@@ -105,7 +107,8 @@ class JobTable:
                 halves[start : start + len(table), : rows.shape[1]] = np.where(rows >= 0, moved, -1)
                 first += len(table.smaller)
             start += len(table)
-        return cls(names=tables[0].names, **joined, smaller=cls.together(smaller), halves=halves)
+        own, rest = every.take(slice(len(halves))), every.take(slice(len(halves), None))
+        return replace(own, smaller=rest, halves=halves, every=every)
 
     def select(self, names: tuple[str, ...]) -> JobTable:
         """The table with the columns that a predictor was trained with, by name and in its order.
@@ -125,12 +128,14 @@ class JobTable:
         smaller = None if self.smaller is None else self.smaller.select(names)
         if not len(self.features):
             return replace(self, features=np.zeros((0, len(names))), names=names, smaller=smaller)
-        columns = self.features[:, _positions(self.names, names)]
-        return replace(self, features=np.ascontiguousarray(columns), names=names, smaller=smaller)
+        columns = np.ascontiguousarray(self.features[:, _positions(self.names, names)])
+        return replace(self, features=columns, names=names, smaller=smaller, every=None)
 
     def opened(self) -> JobTable:
         """The jobs, and after them the smaller ones, as rows of one table."""
-        return self if self.smaller is None else JobTable.together([self.alone(), self.smaller])
+        if self.smaller is None:
+            return self
+        return self.every or JobTable.together([self.alone(), self.smaller])
 
     def folded(self, step_time_s: Floats) -> Floats:
         """Step times of the jobs, none shorter than those of the smaller ones, shape (n,).

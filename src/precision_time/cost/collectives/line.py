@@ -58,7 +58,8 @@ def min_time_s(lines: Lines, message_bytes: Number) -> Number:
     Assumes: the library always picks the fastest; NCCL picks by such a model and is mostly right.
     """
     size = np.asarray(message_bytes, dtype=np.float64)
-    if np.any(size < 0):
+    sent = size > 0.0
+    if (some := not sent.all()) and (size < 0.0).any():
         raise ConfigError(f"message_bytes={float(size.min()):g} is negative. To fix: give 0 or more bytes.")
     stacked = _stacked(lines)
     if stacked is None:
@@ -67,7 +68,7 @@ def min_time_s(lines: Lines, message_bytes: Number) -> Number:
         startup_s, s_per_byte, knee_s = stacked
         every = np.multiply.outer(size, s_per_byte) + np.multiply.outer(np.sqrt(size), knee_s) + startup_s
         best = every.min(axis=-1)
-    return np.where(size > 0, best, 0.0)
+    return np.where(sent, best, 0.0) if some else np.asarray(best)
 
 
 @memo(512)
