@@ -149,6 +149,8 @@ STEPS, ROUNDS = 6, 5
 GAUGE, QUARTILE = 25.0, 0.25
 BETWEEN_STACKS, BETWEEN_SOURCES = 0.125, 0.255
 """Standard deviation of the logarithm of shortfalls: of stacks of a category, of sources of a stack."""
+TOGETHER = 0.8
+"""Share of a chip's rows from which on it was measured with one stack alone."""
 BETTER = 0.1
 """How far below that mean, as logarithm, a shortfall is put: steps of unseen publishers have no bias."""
 LEAST_ROWS = 10
@@ -282,6 +284,9 @@ def collected(pairs: Sequence[tuple[Measurement, Job]]) -> tuple[Kernels, Rows, 
             sources=sources,
             row_ids=np.array([row.row_id for row in measured], dtype=np.intp),
             parameters={
+                "chip": np.array(
+                    [names.of(f"bandwidth.{chip_of(pairs[at][1].cluster.device)}") for at, *_ in kept]
+                ),
                 "category": np.array(
                     [names.of(f"category.{category_of_stack(row.stack.profile)}") for row in measured]
                 ),
@@ -539,10 +544,27 @@ def levels(rows: Rows, names: Sequence[str], busy_s: Floats) -> tuple[Floats, Fl
     return level, NOISE / known
 
 
+def measured_alone(rows: Rows, names: Sequence[str]) -> set[str]:
+    """Stacks whose chips hardly ran another one: of share and shortfall only the product was measured.
+
+    What is taken from the one would have to be given to the other: their shortfalls stay as they were fitted.
+    """
+    chips, stacks = rows.parameters["chip"], rows.parameters["shortfall"]
+    of_chip = np.bincount(chips, rows.weight, len(names))
+    found = set()
+    for stack in set(stacks.tolist()):
+        own = np.bincount(chips, rows.weight * (stacks == stack), len(names))
+        alone = own >= TOGETHER * np.maximum(of_chip, 1e-12)
+        if 2.0 * own[alone].sum() > own.sum():
+            found.add(names[stack].split(".", 1)[1])
+    return found
+
+
 def pooled(rows: Rows, names: Sequence[str], busy_s: Floats) -> dict[str, object]:
     """Shortfalls of the categories and of the stacks with enough rows; arguments as of `levels`."""
     level, variance = levels(rows, names, busy_s)
     certain = 1.0 / (BETWEEN_SOURCES**2 + variance)
+    inseparable = measured_alone(rows, names)
     of_category: defaultdict[str, list[tuple[str, float, float, int]]] = defaultdict(list)
     for stack in set(rows.parameters["shortfall"].tolist()):
         here = rows.parameters["shortfall"] == stack
@@ -558,6 +580,8 @@ def pooled(rows: Rows, names: Sequence[str], busy_s: Floats) -> dict[str, object
         for (name, mean, _, count), weight in zip(entries, weights, strict=True):
             if count >= LEAST_ROWS:
                 stacks[name] = common + BETWEEN_STACKS**2 * weight * (mean - common) - BETTER
+                if name in inseparable:
+                    stacks[name] = mean
     both = {**dict(sorted(categories.items())), **dict(sorted(stacks.items()))}
     return {name: round(float(np.exp(value)), 3) for name, value in both.items()}
 
