@@ -9,13 +9,18 @@ the same rows in the same order. Also writes docs/reference/corpus.md.
 from __future__ import annotations
 
 import argparse
+import os
+import statistics
 import sys
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from corpus_summary import corpus_summary
-from precision_time.corpus.importer import read_measurements, with_repeats
+from precision_time.corpus.importer import read_measurements
 from precision_time.corpus.measurement import Measurement, Rejected
-from precision_time.corpus.store import write_store
+from precision_time.corpus.store import MeasurementStore
+from precision_time.io import put_in_place
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tools"))
@@ -49,6 +54,41 @@ def main() -> None:
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     write_store(arguments.output, measurements, rejected=rejected)
     write_page(arguments.document, corpus_summary(measurements, rejected))
+
+
+def with_repeats(measurements: Iterable[Measurement]) -> list[Measurement]:
+    """The same measurements with repeat count and spread of each configuration filled in.
+
+    A row that already stands for more repeats than its configuration has rows keeps its own figures.
+    """
+    rows = list(measurements)
+    groups: dict[str, list[float]] = {}
+    for row in rows:
+        if row.usable:
+            groups.setdefault(row.configuration_key, []).append(row.step_time_s)
+    return [_with_repeats(row, groups.get(row.configuration_key, [])) for row in rows]
+
+
+def _with_repeats(row: Measurement, times: list[float]) -> Measurement:
+    if len(times) <= row.repeat_count or not row.usable:
+        return row
+    spread = (max(times) - min(times)) / statistics.median(times)
+    return replace(row, repeat_count=len(times), spread=spread)
+
+
+def write_store(
+    path: str | Path, measurements: Iterable[Measurement], *, rejected: Iterable[Rejected] = ()
+) -> None:
+    """Write a new store at `path`, replacing what was there only when the new file is complete."""
+    target = Path(path)
+    part = target.with_suffix(f".{os.getpid()}.part")
+    try:
+        with MeasurementStore(part) as store:
+            store.add(measurements, rejected=rejected)
+            store._connection.execute("VACUUM")  # noqa: SLF001
+        put_in_place(part, target)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _holds_measurements(path: Path) -> bool:

@@ -48,9 +48,10 @@ def ask(requests: Sequence[str], trees: bool) -> list[tuple[float, float | None,
         return [(float(seconds), None, None) for seconds in jobs.analytical_s]
     times, intervals = _fitted[""].times(jobs.select(_fitted[""].names)), shipped_predictor().intervals
     assert intervals is not None
-    low, high = intervals.factors(times.jobs.features, times.distance, _COVERAGE)
-    step_s = times.step_time_s
-    return list(zip(step_s.tolist(), (step_s * low).tolist(), (step_s * high).tolist(), strict=True))
+    scale = intervals.expected_error(times.jobs.features, times.distance)
+    low, high = (times.median_s * each for each in intervals.bounds(scale, times.distance, _COVERAGE))
+    step_s = times.median_s * intervals.point(scale, times.distance)
+    return list(zip(step_s.tolist(), low.tolist(), high.tolist(), strict=True))
 
 
 @cache

@@ -5,10 +5,11 @@ import sqlite3
 
 import pytest
 
+from build_corpus import write_store
 from precision_time.corpus.importer import read_measurements
 from precision_time.corpus.jobs import job_of
 from precision_time.corpus.measurement import Measurement, Quality
-from precision_time.corpus.store import SCHEMA_VERSION, MeasurementStore, write_store
+from precision_time.corpus.store import SCHEMA_VERSION, MeasurementStore
 from precision_time.parallel.layout import Offload, PipelineSchedule, Recompute
 
 PROPS = {"task": "lm-pretrain", "precision": "bf16-mixed", "batch_per_device": "", "step_time_s": "10"}

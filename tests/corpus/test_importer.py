@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from precision_time.corpus.importer import read_measurements, with_repeats
+from build_corpus import with_repeats
+from precision_time.corpus.importer import read_measurements
 from precision_time.corpus.measurement import Measurement, Quality, Rejected
 from precision_time.cost.job import TimingScope
 from precision_time.parallel.layout import Recompute

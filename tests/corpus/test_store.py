@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from build_corpus import write_store
 from precision_time import predict_time
 from precision_time.corpus import store as store_module
 from precision_time.corpus.columns import to_json
@@ -18,7 +19,6 @@ from precision_time.corpus.store import (
     corpus_store,
     load_corpus,
     local_store_path,
-    write_store,
 )
 from precision_time.errors import CorpusError
 from precision_time.parallel.layout import Layout

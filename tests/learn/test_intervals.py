@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_time.learn.intervals import CLASSES, IntervalModel, fit_growth, fit_quantiles
+from precision_time.learn.intervals import CLASSES, IntervalModel, fit_growth, fit_quantiles, least_error
 from precision_time.learn.metrics import summarize
 from precision_time.learn.trees import TreeEnsemble
 
@@ -48,6 +48,24 @@ def test_more_coverage_is_never_narrower(residuals: list[float], coverage: float
     low, high = intervals.factors(*rows, coverage)
     lower, higher = intervals.factors(*rows, coverage + more)
     assert lower <= low <= 1.0 <= high <= higher
+
+
+@given(st.floats(0.0, 2.0), st.floats(0.0, 2.0))
+def test_the_answer_lies_between_the_lower_end_and_the_median(below: float, above: float) -> None:
+    low, high = np.exp(-np.array([below])), np.exp(np.array([above]))
+    [answer] = least_error(3.0, 3.0 * low, 3.0 * high)
+    assert 3.0 * low[0] * (1 - 1e-12) <= answer <= 3.0
+    assert least_error(3.0, np.array([3.0]), 3.0 * high)[0] == 3.0
+    [wider] = least_error(3.0, 3.0 * low, 3.0 * np.exp(np.array([above + 0.5])))
+    assert wider <= answer
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.3, 0.6])
+def test_the_answer_errs_less_in_percent_than_the_median(spread: float) -> None:
+    measured_s = np.exp(np.random.default_rng(0).logistic(0.0, spread, 20_000))
+    low, high = np.quantile(measured_s, [[0.05], [0.95]])
+    [answer] = least_error(1.0, low, high)
+    assert np.abs(answer / measured_s - 1.0).mean() < np.abs(1.0 / measured_s - 1.0).mean()
 
 
 def test_weights_move_the_quantiles() -> None:

@@ -335,7 +335,8 @@ def test_ranks_are_placed_and_tensor_parallelism_across_nodes_is_warned_of():
     assert not any("crosses nodes" in line for line in inside.warnings)
     outside = predict_time(**LLAMA, gpus=16, tp=8, rank_order="dp-tp-cp-pp")
     assert any("Tensor parallelism crosses nodes: tp=8" in line for line in outside.warnings)
-    assert outside.step_time_s > inside.step_time_s
+    # What errs least also depends on how much is known of each: formulas alone are compared.
+    assert outside.analytical_step_time_s > inside.analytical_step_time_s
     assert not said(predict_time(**CALL), "Ranks in the order")
 
 

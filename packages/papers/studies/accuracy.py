@@ -23,6 +23,7 @@ from precision_time.learn.training import HELD_OUT, train
 from precision_time.render.table import columns_of, markdown_lines
 from precision_time_papers.contract import Floats
 from precision_time_papers.evaluation.cross_validation import Runs
+from precision_time_papers.evaluation.generalization import served
 from precision_time_papers.evaluation.metrics import rows_of_groups
 from precision_time_papers.evaluation.pricing import priced_corpus
 from precision_time_papers.evaluation.report import FOLDS, SECTIONS, report_of
@@ -87,7 +88,7 @@ def page(report: Report, runs: Runs, excluded: Counter[str]) -> str:
     parts.append("## By device, source and stack\n")
     parts.append(f'Groups of fewer than {MIN_ROWS} rows are joined as "fewer rows".\n')
     for protocol in DETAILED:
-        predicted_s = runs.ours(protocol, 0).step_time_s
+        predicted_s = served(runs, protocol, 0).step_time_s
         parts.append(f"### Unseen {protocol}s\n")
         parts.append(by_model(runs, predicted_s))
         parts += ["\n".join(group_lines(runs, predicted_s, column)) + "\n" for column in GROUPS]

@@ -44,6 +44,7 @@ from precision_time.executor import process_map
 from precision_time.io import write_atomically
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.boosting import DEFAULT_SETTINGS
+from precision_time.learn.intervals import least_error
 from precision_time.learn.measured import fit_predictor, measured_table
 from precision_time.learn.novelty import KINDS
 from precision_time.learn.table import JobTable, job_table
@@ -199,14 +200,14 @@ class Answered:
     sources: Sequence[str]
     measured_s: Floats
     answers: Sequence[tuple[Floats, Floats, Floats]]
-    """Time and interval: of the row's own job, of the mixture, and of the answer."""
+    """Median and 90 % interval: of the row's own job, of the mixture, and of the answer."""
 
     def scores(self) -> tuple[float, ...]:
         """Of each of them error, coverage and half width [%]."""
         return tuple(value for each in self.answers for value in self._scores(*each))
 
-    def _scores(self, central_s: Floats, low_s: Floats, high_s: Floats) -> tuple[float, float, float]:
-        errors = np.abs(central_s / self.measured_s - 1.0)
+    def _scores(self, median_s: Floats, low_s: Floats, high_s: Floats) -> tuple[float, float, float]:
+        errors = np.abs(least_error(median_s, low_s, high_s) / self.measured_s - 1.0)
         inside = (low_s <= self.measured_s) & (self.measured_s <= high_s)
         width = (high_s / low_s - 1.0) / (high_s / low_s + 1.0)
         return 100.0 * self._mean(errors), 100.0 * self._mean(inside), 100.0 * float(np.median(width))

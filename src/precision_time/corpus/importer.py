@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -209,26 +208,6 @@ def _flops_per_s(row: Row, device: str) -> float | None:
         return share * get_device(device).peak_flops_per_s["bf16"]
     except (ConfigError, KeyError):
         return None
-
-
-def with_repeats(measurements: Iterable[Measurement]) -> list[Measurement]:
-    """The same measurements with repeat count and spread of each configuration filled in.
-
-    A row that already stands for more repeats than its configuration has rows keeps its own figures.
-    """
-    rows = list(measurements)
-    groups: dict[str, list[float]] = {}
-    for row in rows:
-        if row.usable:
-            groups.setdefault(row.configuration_key, []).append(row.step_time_s)
-    return [_with_repeats(row, groups.get(row.configuration_key, [])) for row in rows]
-
-
-def _with_repeats(row: Measurement, times: list[float]) -> Measurement:
-    if len(times) <= row.repeat_count or not row.usable:
-        return row
-    spread = (max(times) - min(times)) / statistics.median(times)
-    return replace(row, repeat_count=len(times), spread=spread)
 
 
 def configuration_key(parts: dict[str, Any]) -> str:

@@ -122,11 +122,6 @@ class Measurement:
         return "precision" in self.inferred
 
     @property
-    def stack_profile(self) -> str:
-        """Name of the stack profile that ran it."""
-        return self.stack.profile
-
-    @property
     def micro_batch_size(self) -> float | None:
         """Samples per forward pass and model replica."""
         return None if self.layout is None else self.layout.micro_batch_size

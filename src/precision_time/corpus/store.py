@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import closing
@@ -12,7 +11,7 @@ from typing import Any, Self
 from ..cache import clear, data
 from ..errors import CorpusError
 from ..forks import in_forked_child, unforked
-from ..io import data_folder, packaged, put_in_place
+from ..io import data_folder, packaged
 from .columns import COLUMNS, INTEGERS, REALS, SIDE, TEXTS, decode, to_json
 from .measurement import Measurement, Rejected
 
@@ -268,21 +267,6 @@ class MeasurementStore:
     def __len__(self) -> int:
         """Stored measurements, usable or not."""
         return int(self._rows("SELECT count(*) FROM measurement")[0][0])
-
-
-def write_store(
-    path: str | Path, measurements: Iterable[Measurement], *, rejected: Iterable[Rejected] = ()
-) -> None:
-    """Write a new store at `path`, replacing what was there only when the new file is complete."""
-    target = Path(path)
-    part = target.with_suffix(f".{os.getpid()}.part")
-    try:
-        with MeasurementStore(part) as store:
-            store.add(measurements, rejected=rejected)
-            store._connection.execute("VACUUM")  # noqa: SLF001
-        put_in_place(part, target)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def shipped_store() -> MeasurementStore:

@@ -1,6 +1,7 @@
 """What was learned, and the one function from features to seconds.
 
-    step time = formulas * exp(shrinkage * trees(features))
+    median = formulas * exp(shrinkage * trees(features))
+    step time = the time that errs least in percent, a little below the median (intervals.least_error)
 
 One ensemble of deep trees with random thresholds learns log(measured / analytical) of all runs. Far from the
 runs that it learned from the correction shrinks toward none, by what is new of the software alone: what was
@@ -41,6 +42,9 @@ class Times:
     jobs: JobTable
     """In the columns of the predictor."""
     step_time_s: Floats
+    """The answer: what errs least in percent."""
+    median_s: Floats
+    """What as many runs are expected to take less as more."""
     low_s: Floats
     high_s: Floats
     """Bounds of the interval."""
@@ -63,7 +67,7 @@ class Times:
 
     def take(self, rows: Ints | slice) -> Times:
         """Those of some of the jobs."""
-        named = ("step_time_s", "low_s", "high_s", "exposed_s", "distance")
+        named = ("step_time_s", "median_s", "low_s", "high_s", "exposed_s", "distance")
         return replace(
             self,
             jobs=self.jobs.take(rows),
@@ -107,15 +111,20 @@ class Predictor:
         share = jobs.of_halves(shrinkage(distance, self.fade))
         corrected_s = every.analytical_s * np.exp(share * self.trees.predict(readable(every)))
         # Trees know no peak: far from any measured run they would have steps do more than a device can.
-        step_time_s = jobs.folded(np.maximum(corrected_s, every.least_s))
-        low = high = np.ones(len(jobs))
+        median_s = step_time_s = low_s = high_s = jobs.folded(np.maximum(corrected_s, every.least_s))
         if self.intervals is not None:
-            low, high = self.intervals.factors(jobs.features, distance, coverage)
+            distances = jobs.of_halves(distance)
+            scale = self.intervals.expected_error(every.features, distances)
+            point_s = corrected_s * self.intervals.point(scale, distances)
+            step_time_s = jobs.folded(np.maximum(point_s, every.least_s))
+            low, high = self.intervals.bounds(scale[: len(jobs)], distance, coverage)
+            low_s, high_s = np.minimum(median_s * low, step_time_s), median_s * high
         return Times(
             jobs=jobs,
             step_time_s=step_time_s,
-            low_s=step_time_s * low,
-            high_s=step_time_s * high,
+            median_s=median_s,
+            low_s=low_s,
+            high_s=high_s,
             exposed_s=step_time_s * (jobs.exposed_s / jobs.analytical_s),
             distance=distance,
         )

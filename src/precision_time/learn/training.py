@@ -60,7 +60,7 @@ class OutOfFold:
     """Out-of-fold predictions of one protocol, in the order of the table."""
 
     step_time_s: Floats
-    """Shape (n,), NaN for rows that are no test rows."""
+    """Medians, shape (n,), NaN for rows that are no test rows."""
     folds: NDArray[np.intp]
     """The fold that each row is tested in, -1 for none."""
     novelty: Floats
@@ -152,12 +152,12 @@ def train(
         measurements=MeasurementIndex(
             runs=run_index(table.jobs, everything),
             measurement_ids=np.array([item.row_id for item in table.measurements], dtype=np.int64),
-            predicted_s=held_out["configuration"].step_time_s,
+            predicted_s=answered_s(table, held_out["configuration"], intervals),
             own={item.row_id: item for item in table.measurements if item.row_id < 0},
         ),
         model_card={
             **_model_card(table, fitted, settings, seed),
-            "held_out": scores_of(table, held_out),
+            "held_out": scores_of(table, held_out, intervals),
             "process": error_process(table, held_out, intervals, seed=seed).to_dict(),
         },
     )
@@ -285,14 +285,24 @@ class _Residuals(NamedTuple):
         return cls(trees[rows], held.novelty[rows], residual, weight)
 
 
-def scores_of(table: MeasuredTable, held_out: Mapping[str, OutOfFold]) -> dict[str, dict[str, Any]]:
+def answered_s(table: MeasuredTable, held: OutOfFold, intervals: IntervalModel) -> Floats:
+    """What is answered where medians are those of a protocol, NaN for rows that it does not test."""
+    scale = intervals.expected_error(table.jobs.features, held.novelty)
+    answered: Floats = held.step_time_s * intervals.point(scale, held.novelty)
+    return answered
+
+
+def scores_of(
+    table: MeasuredTable, held_out: Mapping[str, OutOfFold], intervals: IntervalModel
+) -> dict[str, dict[str, Any]]:
     """Held-out errors by protocol over all rows; over the user's own as "own, PROTOCOL"."""
     own = np.array([item.row_id < 0 for item in table.measurements])
     parts = {"": np.ones(len(table), dtype=bool)} | ({"own, ": own} if own.any() else {})
+    answers = {name: answered_s(table, held, intervals) for name, held in held_out.items()}
     scores = {
-        f"{part}{name}": summarize(table.measured_s[rows], held.step_time_s[rows])
+        f"{part}{name}": summarize(table.measured_s[rows], answered[rows])
         for part, rows in parts.items()
-        for name, held in held_out.items()
+        for name, answered in answers.items()
     }
     return {name: summary.to_dict() for name, summary in scores.items() if summary is not None}
 

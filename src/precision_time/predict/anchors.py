@@ -17,7 +17,8 @@ from ..cost.job import Job
 from ..cost.roofline import peak_flops_per_s
 from ..errors import ConfigError, PrecisionTimeError
 from ..learn.artifact import TrainedPredictor
-from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration, places_of_times
+from ..learn.calibration.calibration import Calibration, places_of_times
+from ..learn.intervals import WIDTH_COVERAGE
 from ..learn.priced import predict_step_times
 from ..precision.lowering import IS_PRODUCT, lower
 from ..precision.policy import DType
@@ -89,7 +90,7 @@ def points_of(anchors: Sequence[Anchor], predictor: TrainedPredictor) -> Calibra
     measured_s = np.array([anchor.measured_s for anchor in anchors])
     return Calibration(
         places=places_of_times(times),
-        log_ratios=np.log(measured_s / times.step_time_s),
+        log_ratios=np.log(measured_s / times.median_s),
         devices=frozenset(job.cluster.device.name for job in jobs),
         process=predictor.process,
     )

@@ -17,7 +17,8 @@ from ..cost.utilization import most_utilization, utilization_of_sample
 from ..errors import ConfigError
 from ..io import packaged_toml
 from ..learn.artifact import TrainedPredictor
-from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration
+from ..learn.calibration.calibration import Calibration
+from ..learn.intervals import WIDTH_COVERAGE
 from ..learn.predictor import Times
 from ..learn.priced import PricedJobs
 from ..records import dataclass

@@ -4,8 +4,9 @@ A question names model, device, count, precision and batch; software, its year, 
 compiler, memory format and input are often open. Each row of a table of answers comes with the
 weighted scenarios that practice has for what its request leaves open (`request/practice.py`); they are priced
 in one table and make a mixture of distributions: every scenario is as uncertain as the predictor says of it.
-The answer is the median of the mixture, which has the least expected log error, and its interval holds the
-share asked for. A request that leaves nothing open has one scenario: itself.
+The answer is the time that errs least in percent (`learn.intervals.least_error`), a little below the median
+of the mixture, and its interval holds the share asked for. A request that leaves nothing open has one
+scenario: itself.
 
 The mixture is corrected by what questions of measured runs were off by (`question_model.py`).
 In a mixture of several, each is wider than alone, by what was fitted to questions of measured runs whose
@@ -31,6 +32,7 @@ from ..diagnostics import Diagnostics
 from ..errors import PrecisionTimeError
 from ..io import packaged_toml
 from ..learn.artifact import TrainedPredictor
+from ..learn.intervals import WIDTH_COVERAGE, least_error
 from ..learn.predictor import Times
 from ..learn.priced import price_jobs
 from ..parallel.layout import Layout, Recompute
@@ -49,6 +51,8 @@ _OF_REQUEST = frozenset(
     {"network", "stack", "software", "compiler", "channels_last", "attention", "real_input", "loader"}
 )
 _AXES = ("tp", "pp", "cp", "ep")
+_COLUMNS = ("step_time_s", "median_s", "low_s", "high_s")
+"""Of times, those that scenarios have."""
 _OF_LAYOUT = frozenset({"zero_stage", "recompute", "batch_size", "num_microbatches"})
 _TAIL = math.log(19.0)
 """Half the width of the 90 % interval of a logistic distribution of scale 1."""
@@ -241,7 +245,7 @@ def widened(
     *,
     coverage: Floats,
 ) -> tuple[Times, Scenarios | None]:
-    """Times of jobs as answers to what was asked: medians and intervals of the mixtures over their scenarios.
+    """Times of jobs as answers to what was asked: those of the mixtures over their scenarios.
 
     Args:
         jobs: n jobs.
@@ -277,39 +281,49 @@ def widened(
                 start += int(can.sum())
     if not tables:
         return times, None
-    of_rows = np.repeat(np.arange(len(jobs)), (place >= 0).sum(axis=1))
-    asked = np.empty(start)
-    asked[place[place >= 0]] = coverage[of_rows]
-    others = _times_of(tables, predictor, asked)
+    # The answer must not depend on the coverage asked.
+    usual = times
+    if not (coverage == WIDTH_COVERAGE).all():
+        usual = predictor.times(times.jobs, coverage=WIDTH_COVERAGE)
+    others = _times_of(tables, predictor)
     known = place >= 0
     columns = []
-    for of_jobs, of_others in zip((times.step_time_s, times.low_s, times.high_s), others, strict=True):
-        column = np.repeat(of_jobs[:, None], width, axis=1)
+    for name, of_others in zip(_COLUMNS, others, strict=True):
+        column = np.repeat(getattr(usual, name)[:, None], width, axis=1)
         column[known] = of_others[place[known]]
         columns.append(column)
-    step_s, low_s, high_s = columns
+    step_s, median_s, low_s, high_s = columns
     weights /= sum_in_order(weights)[:, None]
     is_open = np.array([leaves_layout_open(members) for members in groups])[jobs.group]
-    of_practice = mixture(step_s, low_s, high_s, weights, coverage, layout_open=is_open)
     several = (weights > 0.0).sum(axis=1) > 1
     said = said_of(requests)[jobs.group]
-    mixed = question_model().corrected(times.jobs, times.distance, said, several, of_practice)
+
+    def mixed(wanted: Floats) -> tuple[Floats, tuple[Floats, Floats, Floats]]:
+        of_practice = mixture(median_s, low_s, high_s, weights, wanted, layout_open=is_open)
+        asked = question_model().corrected(times.jobs, times.distance, said, several, of_practice)
+        return of_practice[0], asked
+
+    practice_s, answer = mixed(np.full(len(jobs), WIDTH_COVERAGE))
+    point_s = least_error(*answer)
+    if usual is not times:
+        answer = mixed(coverage)[1]
     least_s = times.jobs.least_s  # however it is run
-    step_time_s = np.maximum(mixed[0], least_s)
+    step_time_s = np.where(several, np.maximum(point_s, least_s), times.step_time_s)
     answered = replace(
         times,
         step_time_s=step_time_s,
-        low_s=np.maximum(mixed[1], least_s),
-        high_s=np.maximum(mixed[2], least_s),
+        median_s=np.where(several, np.maximum(answer[0], least_s), times.median_s),
+        low_s=np.where(several, np.minimum(np.maximum(answer[1], least_s), step_time_s), times.low_s),
+        high_s=np.where(several, np.maximum(answer[2], least_s), times.high_s),
         exposed_s=times.exposed_s * (step_time_s / times.step_time_s),
     )
     fields = [[each.fields for each in members] for members in groups]
-    correction = step_time_s / of_practice[0]
+    correction = answer[0] / practice_s
     return answered, Scenarios(weights=weights, fields=fields, step_time_s=step_s, correction=correction)
 
 
-def _times_of(tables: Sequence[Jobs], predictor: TrainedPredictor, coverage: Floats) -> Floats:
-    """Step times of tables of jobs and the two bounds of their intervals, shape (3, n).
+def _times_of(tables: Sequence[Jobs], predictor: TrainedPredictor) -> Floats:
+    """Step times of tables of jobs, their medians and the bounds of their 90 % intervals, shape (4, n).
 
     Some thousand rows at a time, whose features stay small.
     """
@@ -317,14 +331,13 @@ def _times_of(tables: Sequence[Jobs], predictor: TrainedPredictor, coverage: Flo
     parts = np.flatnonzero(np.diff(ends // _TOGETHER, prepend=-1, append=-1))
     found = []
     for first, last in itertools.pairwise(parts.tolist()):
-        rows = slice(ends[first] - len(tables[first]), ends[last - 1])
-        times = price_jobs(Jobs.together(tables[first:last])).times(predictor, coverage=coverage[rows])
-        found.append((times.step_time_s, times.low_s, times.high_s))
+        times = price_jobs(Jobs.together(tables[first:last])).times(predictor, coverage=WIDTH_COVERAGE)
+        found.append([getattr(times, name) for name in _COLUMNS])
     return np.concatenate(found, axis=1)
 
 
 def mixture(
-    step_s: Floats,
+    median_s: Floats,
     low_s: Floats,
     high_s: Floats,
     weights: Floats,
@@ -338,29 +351,26 @@ def mixture(
     A scenario is logistic in log time, on each side as wide as its own interval says; among several wider.
 
     Args:
-        step_s: Of the scenarios, the row's own job first, shape (n, m); so are the two bounds and weights.
-        low_s: Lower bounds of their intervals.
+        median_s: Of the scenarios, the row's own job first, shape (n, m); so are the two bounds and weights.
+        low_s: Lower bounds of their 90 % intervals.
         high_s: Upper bounds.
         weights: Of a row together 1.
-        coverage: Of all of these intervals, shape (n,).
+        coverage: Of the intervals that are wanted, shape (n,).
         layout_open: Whether the layout is left open, too, shape (n,).
         widening: Of scenarios among several; None for that of data/scenarios.toml.
     """
     chosen = Widening(**_settings()["widening"]) if widening is None else widening
-    tail = np.log((1.0 + coverage) / (1.0 - np.minimum(coverage, 1.0 - 1e-9)))
     several = (weights > 0.0).sum(axis=1) > 1
     own = np.where(several, chosen.own, 1.0)[:, None]
-    beside = np.where(several, np.where(layout_open, chosen.layout_open, chosen.layout_said), 0.0)
-    # The width beside is that of a 90 % interval, whatever is asked for.
-    beside = (beside * tail / _TAIL)[:, None]
-    center = np.log(step_s)
+    beside = np.where(several, np.where(layout_open, chosen.layout_open, chosen.layout_said), 0.0)[:, None]
+    center = np.log(median_s)
 
     def scale(reach_of: Floats) -> Floats:
-        found: Floats = np.maximum(np.hypot(own * reach_of, beside) / tail[:, None], 1e-9)
+        found: Floats = np.maximum(np.hypot(own * reach_of, beside) / _TAIL, 1e-9)
         return found
 
     below, above = scale(center - np.log(low_s)), scale(np.log(high_s) - center)
-    shares = np.stack((np.full(len(step_s), 0.5), 0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage))
+    shares = np.stack((np.full(len(center), 0.5), 0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage))
     median, lower, upper = np.exp(_quantiles(shares, weights, center, below, above))
     return median, lower, upper
 

@@ -10,19 +10,20 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from build_corpus import write_store
 from precision_time import predict_time
 from precision_time.cli.calibrate import calibrate as command
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.own import read_own_steps
-from precision_time.corpus.store import write_store
 from precision_time.cost.job import TimingScope
 from precision_time.cost.stacks import get_stack_profile
 from precision_time.errors import ConfigError, CorpusError, UnknownNameError
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.calibration.calibration import Calibration, as_calibration, checksum
 from precision_time.learn.calibration.fit import Calibrated, calibrate
+from precision_time.learn.priced import predict_step_times
 from precision_time.parallel.layout import Layout
-from precision_time.testing.jobs import own_job_s
+from precision_time.request.request import Request
 from precision_time_papers.campaign.campaign_steps import write_steps
 from precision_time_papers.campaign.result import TrialResult, write_results
 
@@ -32,10 +33,11 @@ ASKED = [(model, gpus, batch) for model in ("resnet50", "resnet18") for gpus in 
 
 
 def own_run(model: str, gpus: int, batch: int, factor: float) -> Measurement:
-    """A run of a cluster that is `factor` times as slow as predicted, on software of the stack's own year."""
+    """A run of a cluster `factor` times as slow as the median, on software of the stack's own year."""
     stack = get_stack_profile("pytorch-eager").stack()
     question = {"device": "T4", "gpus": gpus, "batch_size": batch, "precision": "fp32", "zero_stage": 0}
-    predicted_s = own_job_s(model, **question, stack=stack.profile, software=stack.framework_year)
+    asked = Request.of({"model": model, **question, "stack": stack.profile, "software": stack.framework_year})
+    [median_s] = predict_step_times([asked.resolve()], shipped_predictor(), coverage=0.9).median_s
     return Measurement(
         source="own",
         source_ref="test",
@@ -46,7 +48,7 @@ def own_run(model: str, gpus: int, batch: int, factor: float) -> Measurement:
         precision="fp32",
         layout=Layout(dp=gpus, micro_batch_size=float(batch)),
         global_batch_size=float(batch * gpus),
-        measured_step_time_s=factor * predicted_s,
+        measured_step_time_s=factor * float(median_s),
         stack=stack,
         scope=TimingScope.FULL_STEP,
         configuration_key=f"{hash((model, gpus, batch)) & 0xFFFFFFFF:016x}",

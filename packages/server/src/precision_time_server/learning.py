@@ -16,9 +16,10 @@ import numpy as np
 from precision_time.corpus.own import PricedStep
 from precision_time.errors import ConfigError, PrecisionTimeError
 from precision_time.learn.artifact import chosen_predictor
-from precision_time.learn.calibration.calibration import WIDTH_COVERAGE, Calibration, places_of_times
+from precision_time.learn.calibration.calibration import Calibration, places_of_times
 from precision_time.learn.calibration.fit import Calibrated, calibrate_steps
 from precision_time.learn.calibration.process import PROCESSES
+from precision_time.learn.intervals import WIDTH_COVERAGE
 from precision_time.learn.metrics import ErrorSummary
 from precision_time.learn.priced import predict_step_times
 
@@ -218,9 +219,9 @@ def _since(
     times = predict_step_times([step.job for step in steps], chosen_predictor(None), coverage=WIDTH_COVERAGE)
     measured_s = np.array([step.measured_s for step in steps])
     known = Calibration.from_dict(active, "The active calibration").conditioned
-    answered_s = times.step_time_s * np.exp(known.at(places_of_times(times)).log_factor)
+    answered_s = times.median_s * np.exp(known.at(places_of_times(times)).log_factor)
     return Since(
         rows=len(steps),
-        without=ErrorSummary.of(measured_s, times.step_time_s),
+        without=ErrorSummary.of(measured_s, times.median_s),
         answered=ErrorSummary.of(measured_s, answered_s),
     )

@@ -17,8 +17,8 @@ from precision_time.corpus.schema import COLUMNS, REQUIRED, Row, column_of, rows
 from precision_time.errors import ConfigError, CorpusError, PrecisionTimeError, shown
 from precision_time.hardware.catalog import get_device
 from precision_time.learn.artifact import chosen_predictor
-from precision_time.learn.calibration.calibration import WIDTH_COVERAGE
 from precision_time.learn.evaluation import evaluate_steps
+from precision_time.learn.intervals import WIDTH_COVERAGE
 from precision_time.learn.priced import predict_step_times
 from precision_time.precision.catalog import is_policy_file
 from precision_time.predict.anchors import too_fast

@@ -15,6 +15,7 @@ from ...errors import ConfigError, CorpusError, shown
 from ...forks import cached_property
 from ...io import read_input, write_atomically
 from ...records import dataclass
+from ..intervals import least_error
 from ..predictor import Times
 from .places import PARAMETER_OF, PARAMETERS, Places, places_of
 from .process import Conditioned, Moved, Process
@@ -23,8 +24,6 @@ Floats = NDArray[np.float64]
 
 FORMAT = "precision-time calibration"
 SCHEMA_VERSION = 3
-WIDTH_COVERAGE = 0.9
-"""Of the intervals that the expected error of a job is read off."""
 _MOST_CHANGE = np.log(1e6)
 """Of a time by measured points: more is an error of the points."""
 _TAIL = 1.6448536269514722
@@ -104,7 +103,7 @@ class Calibration:
         moved = self.conditioned.at(places)
         factors = np.exp(moved.parameters + moved.residual[:, None])
         parts = places.shares * factors
-        step_time_s = times.step_time_s * np.exp(moved.log_factor)
+        median_s = times.median_s * np.exp(moved.log_factor)
         changed = np.abs(np.column_stack([moved.parameters, moved.residual, moved.log_factor]))
         if not (changed <= _MOST_CHANGE).all():
             raise CorpusError(
@@ -112,14 +111,20 @@ class Calibration:
                 "predicted. The rule: a million times longer or shorter is no measurement. To fix: check the "
                 "step times of the file."
             )
-        exposed_s = step_time_s * parts[:, _EXPOSED].sum(axis=1) / parts.sum(axis=1)
         width = np.clip(moved.sd / moved.sd_before, _NARROWEST, 1.0)
+
+        def moved_from(bound_s: Floats) -> Floats:
+            found: Floats = median_s * (bound_s / times.median_s) ** width
+            return found
+
+        step_time_s = least_error(median_s, moved_from(usual.low_s), moved_from(usual.high_s))
         return replace(
             times,
             step_time_s=step_time_s,
-            low_s=step_time_s * (times.low_s / times.step_time_s) ** width,
-            high_s=step_time_s * (times.high_s / times.step_time_s) ** width,
-            exposed_s=exposed_s,
+            median_s=median_s,
+            low_s=np.minimum(moved_from(times.low_s), step_time_s),
+            high_s=moved_from(times.high_s),
+            exposed_s=step_time_s * parts[:, _EXPOSED].sum(axis=1) / parts.sum(axis=1),
             term_factors={
                 name: factors[:, PARAMETERS.index(parameter)] for name, parameter in PARAMETER_OF.items()
             },

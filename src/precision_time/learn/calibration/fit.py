@@ -17,10 +17,11 @@ from ...cost.job import Job
 from ...errors import ConfigError
 from ...records import dataclass
 from ..artifact import TrainedPredictor
+from ..intervals import WIDTH_COVERAGE
 from ..measured import measured_table
 from ..metrics import ErrorSummary, summarize
 from ..priced import predict_step_times
-from .calibration import WIDTH_COVERAGE, Calibration, places_of_times
+from .calibration import Calibration, places_of_times
 from .places import Places
 from .process import Conditioned, Process
 
@@ -188,7 +189,7 @@ def _points(
         places=places_of_times(times),
         devices=frozenset(job.cluster.device.name for job in chosen),
         measured_s=np.array([np.median(measured_s[group]) for group in rows.values()]),
-        predicted_s=times.step_time_s,
+        predicted_s=times.median_s,
         rows=len(jobs),
         rejected=dict(rejected),
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 
@@ -56,11 +57,12 @@ _RULE = (
 
 def generalization_section(runs: Runs, seeds: Sequence[int]) -> Section:
     """T5 with its targets, its misses and its worst groups."""
-    predicted = {name: [runs.ours(name, seed).step_time_s for seed in seeds] for name in _TESTED}
-    predicted = {name: found for name, found in predicted.items() if not np.isnan(found[0]).all()}
+    judged = {name: [served(runs, name, seed) for seed in seeds] for name in _TESTED}
+    judged = {name: found for name, found in judged.items() if not np.isnan(found[0].step_time_s).all()}
+    predicted = {name: [each.step_time_s for each in found] for name, found in judged.items()}
     noise = repeat_deviations(runs.table)
     speed_table, ratios = _speed_ups(runs, seeds)
-    coverage_table, figures, curve = _coverage(runs, seeds, predicted)
+    coverage_table, figures, curve = _coverage(runs, judged)
     questions = _questions(runs, predicted, ratios)
     for question in questions:
         figures |= question.figures()
@@ -78,7 +80,7 @@ def generalization_section(runs: Runs, seeds: Sequence[int]) -> Section:
             _matrix(runs, predicted, [source_name(item) for item in items], "source", noise),
             speed_table,
             coverage_table,
-            *evidence_tables(runs, seeds[0]),
+            *evidence_tables(runs, predicted[_EVIDENCE_PROTOCOL][0], seeds[0]),
             limits_table(runs.table, {name: found[0] for name, found in predicted.items()}, noise),
             *(_worst(runs, name, found[0], noise) for name, found in predicted.items()),
         ),
@@ -179,7 +181,9 @@ def _speed_ups(runs: Runs, seeds: Sequence[int]) -> tuple[Table, list[Question]]
     sources = [source_name(item) for item in runs.table.measurements]
     measured_s = runs.table.measured_s
     for protocol in _SPEED_UP_PROTOCOLS:
-        each = [speed_ups(runs.families, measured_s, runs.ours(protocol, seed).step_time_s) for seed in seeds]
+        each = [
+            speed_ups(runs.families, measured_s, served(runs, protocol, seed).step_time_s) for seed in seeds
+        ]
         first, errors = each[0], each[0].errors_percent()
         if not len(errors):
             continue
@@ -219,14 +223,14 @@ def _speed_ups(runs: Runs, seeds: Sequence[int]) -> tuple[Table, list[Question]]
 
 
 def _coverage(
-    runs: Runs, seeds: Sequence[int], predicted: dict[str, list[Floats]]
+    runs: Runs, judged: Mapping[str, Sequence[Served]]
 ) -> tuple[Table, dict[str, Metric], dict[str, Floats]]:
     rows: list[tuple[CellValue, ...]] = []
     figures: dict[str, Metric] = {}
     curve: dict[str, Floats] = {}
     sources = [source_name(item) for item in runs.table.measurements]
-    for protocol in predicted:
-        inside = [inside_intervals(runs, protocol, seed) * 100.0 for seed in seeds]
+    for protocol, found in judged.items():
+        inside = [each.inside * 100.0 for each in found]
         mean = np.mean([np.nanmean(each, axis=1) for each in inside], axis=0)
         at = LEVELS.index(_NOMINAL)
         by_source = over_seeds([mean_over_groups(each[at], sources) for each in inside])
@@ -313,8 +317,17 @@ def speed_ups(families: Sequence[PrecisionFamily], measured_s: Floats, predicted
     )
 
 
-def inside_intervals(runs: Runs, protocol: str, seed: int) -> Floats:
-    """Whether each run lies in its intervals, shape (LEVELS, n): 1, 0, or NaN where it was not predicted.
+class Served(NamedTuple):
+    """What is answered for runs whose fold neither trees nor intervals have seen."""
+
+    step_time_s: Floats
+    """The times that err least in percent, shape (n,); NaN where nothing was predicted."""
+    inside: Floats
+    """Whether each run lies in its intervals, shape (LEVELS, n): 1, 0, or NaN."""
+
+
+def served(runs: Runs, protocol: str, seed: int) -> Served:
+    """Answers of our predictor, from its medians and the intervals that the other folds are given.
 
     Args:
         runs: Out-of-fold predictions.
@@ -325,6 +338,7 @@ def inside_intervals(runs: Runs, protocol: str, seed: int) -> Floats:
     calibrating = {name: runs.ours(name, seed) for name in HELD_OUT}
     weights, table = row_weights(runs.table), runs.table
     inside = np.full((len(LEVELS), len(table)), np.nan)
+    step_time_s = np.full(len(table), np.nan)
     for fold in sorted(set(tested.folds.tolist()) - {-1}):
         runs.progress(f"intervals, {protocol}, fold {fold + 1}")
         ours, others = np.flatnonzero(tested.folds == fold), np.flatnonzero(tested.folds != fold)
@@ -335,11 +349,14 @@ def inside_intervals(runs: Runs, protocol: str, seed: int) -> Floats:
             runs.settings,
             seed,
         )
-        ratio = table.measured_s[ours] / tested.step_time_s[ours]
+        median_s, novelty = tested.step_time_s[ours], tested.novelty[ours]
+        scale = model.expected_error(table.jobs.features[ours], novelty)
+        step_time_s[ours] = median_s * model.point(scale, novelty)
+        ratio = table.measured_s[ours] / median_s
         for index, level in enumerate(LEVELS):
-            low, high = model.factors(table.jobs.features[ours], tested.novelty[ours], level)
+            low, high = model.bounds(scale, novelty, level)
             inside[index, ours] = (ratio >= low) & (ratio <= high)
-    return inside
+    return Served(step_time_s, inside)
 
 
 def _part(held: OutOfFold, rows: Ints) -> OutOfFold:
@@ -370,10 +387,9 @@ def limits_table(table: MeasuredTable, predicted: Mapping[str, Floats], noise: F
     )
 
 
-def evidence_tables(runs: Runs, seed: int) -> tuple[Table, Table]:
+def evidence_tables(runs: Runs, predicted_s: Floats, seed: int) -> tuple[Table, Table]:
     """Error by similarity of the nearest run, and the worst misses with their nearest runs."""
     rows, similarity = nearest_known(runs, seed)
-    predicted_s = runs.ours(_EVIDENCE_PROTOCOL, seed).step_time_s
     found = (runs, predicted_s, rows, similarity)
     return _by_similarity(*found), _worst_misses(*found)
 
