@@ -206,8 +206,8 @@ def positions_of(jobs: JobTable) -> Positions:
     """Position of each job, shape (n, dims), columns of one kind side by side."""
     # Adding 0.0 makes zeros out of negative ones, so that equal positions have equal bits.
     used, units, _ = _columns(jobs.names)
-    scaled: Positions = ((jobs.features[:, used] / units).round(_DIGITS) + 0.0).astype(np.float32)
-    return scaled
+    scaled = jobs.features.take(used, axis=1) / units
+    return (scaled.round(_DIGITS, out=scaled) + 0.0).astype(np.float32)
 
 
 def _distinct(points: Positions) -> tuple[Positions, Indices]:
