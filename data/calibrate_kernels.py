@@ -17,8 +17,8 @@ architectures, too.
 Stacks and chips are partly pooled: they deviate from their category and their maker as far as their rows say
 so against SPREADS, and one that nobody measured has what those have in common. Once chips and kernels are
 fitted, shortfalls are taken from what they leave: of the mean over its sources a stack keeps what so many
-sources prove (`pooled`), since a source alone says little of the next one. MLPerf's are its submitters.
---stacks does that alone, with the chips and kernels that ship.
+sources prove (`stack_shortfalls.py`), since a source alone says little of the next one. MLPerf's are its
+submitters. --stacks does that alone, with the chips and kernels that ship.
 
 The logarithms are found by Gauss-Newton steps on log(measured / modeled) with Huber's loss. PRIORS draw each
 to its starting value as one row's noise allows: single timed products and convolutions reach 0.75 to 0.95
@@ -75,6 +75,7 @@ from precision_time.precision.lowered import LoweredStep
 from precision_time.precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES, lower
 from precision_time.precision.support import computed_as
 from precision_time.workload.graph import OpClass
+from stack_shortfalls import HUBER, LEAST_ROWS, NOISE, STEPS, pooled
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -140,20 +141,10 @@ CAPS: Mapping[str, float] = {
     "bandwidth": 1.15,
     "transposed": 2.0,  # every operand is read and written once more
 }
-NOISE = 0.05
-"""Variance of the logarithm of one row."""
-HUBER = 0.25
 RATES = ("compute", "maker", "sustained", "conv")
 """Groups of parameters whose product is what kernels reach of the peak."""
-STEPS, ROUNDS = 6, 5
+ROUNDS = 5
 GAUGE, QUARTILE = 25.0, 0.25
-BETWEEN_STACKS, BETWEEN_SOURCES = 0.125, 0.255
-"""Standard deviation of the logarithm of shortfalls: of stacks of a category, of sources of a stack."""
-TOGETHER = 0.8
-"""Share of a chip's rows from which on it was measured with one stack alone."""
-BETTER = 0.1
-"""How far below that mean, as logarithm, a shortfall is put: steps of unseen publishers have no bias."""
-LEAST_ROWS = 10
 MAX_EXPOSED, MAX_HOST = 0.15, 1.2
 MAX_ROWS, MAX_ROWS_SURVEY, SURVEY_ROWS = 6, 2, 4000
 MAX_CELLS = 200.0
@@ -521,69 +512,6 @@ class Fit:
     def scale(self) -> float:
         """Shortfall of the best quartile of stacks."""
         return float(np.percentile([x for x, n in self.reached().values() if n >= LEAST_ROWS], GAUGE))
-
-
-def levels(rows: Rows, names: Sequence[str], busy_s: Floats) -> tuple[Floats, Floats]:
-    """Logarithm of how much longer kernels take in each source of a stack, and its variance, by parameter.
-
-    Args:
-        rows: Measured.
-        names: Of the parameters.
-        busy_s: Kernels of each row in a stack without shortfall, shape (R,).
-    """
-    sources, level = rows.parameters["source"], np.zeros(len(names))
-    for _ in range(STEPS):
-        busy = busy_s * np.exp(level[sources])
-        both = np.cbrt(busy**3 + rows.host_s**3)
-        total = both + rows.rest_s
-        slope = (busy / both) ** 2 / total * busy
-        error = np.log(rows.measured_s / total)
-        weight = rows.weight * np.minimum(1.0, HUBER / np.maximum(np.abs(error), 1e-9)) * slope
-        known = np.maximum(np.bincount(sources, weight * slope, len(names)), 1e-9)
-        level += np.clip(np.bincount(sources, weight * error, len(names)) / known, -0.5, 0.5)
-    return level, NOISE / known
-
-
-def measured_alone(rows: Rows, names: Sequence[str]) -> set[str]:
-    """Stacks whose chips hardly ran another one: of share and shortfall only the product was measured.
-
-    What is taken from the one would have to be given to the other: their shortfalls stay as they were fitted.
-    """
-    chips, stacks = rows.parameters["chip"], rows.parameters["shortfall"]
-    of_chip = np.bincount(chips, rows.weight, len(names))
-    found = set()
-    for stack in set(stacks.tolist()):
-        own = np.bincount(chips, rows.weight * (stacks == stack), len(names))
-        alone = own >= TOGETHER * np.maximum(of_chip, 1e-12)
-        if 2.0 * own[alone].sum() > own.sum():
-            found.add(names[stack].split(".", 1)[1])
-    return found
-
-
-def pooled(rows: Rows, names: Sequence[str], busy_s: Floats) -> dict[str, object]:
-    """Shortfalls of the categories and of the stacks with enough rows; arguments as of `levels`."""
-    level, variance = levels(rows, names, busy_s)
-    certain = 1.0 / (BETWEEN_SOURCES**2 + variance)
-    inseparable = measured_alone(rows, names)
-    of_category: defaultdict[str, list[tuple[str, float, float, int]]] = defaultdict(list)
-    for stack in set(rows.parameters["shortfall"].tolist()):
-        here = rows.parameters["shortfall"] == stack
-        sources, name = np.unique(rows.parameters["source"][here]), names[stack].split(".", 1)[1]
-        mean = float(np.average(level[sources], weights=certain[sources]))
-        entry = (name, mean, 1.0 / float(certain[sources].sum()), int(here.sum()))
-        of_category[category_of_stack(name)].append(entry)
-    categories, stacks = {}, {}
-    for category, entries in of_category.items():
-        weights = [1.0 / (BETWEEN_STACKS**2 + spread) for _, _, spread, _ in entries]
-        common = float(np.average([mean for _, mean, _, _ in entries], weights=weights))
-        categories[category] = common - BETTER
-        for (name, mean, _, count), weight in zip(entries, weights, strict=True):
-            if count >= LEAST_ROWS:
-                stacks[name] = common + BETWEEN_STACKS**2 * weight * (mean - common) - BETTER
-                if name in inseparable:
-                    stacks[name] = mean
-    both = {**dict(sorted(categories.items())), **dict(sorted(stacks.items()))}
-    return {name: round(float(np.exp(value)), 3) for name, value in both.items()}
 
 
 def tables(fit: Fit) -> dict[str, dict[str, object]]:

@@ -45,15 +45,17 @@ def test_adapters_recompute_as_their_recipes_say() -> None:
 
 
 def test_a_flagship_is_trained_as_it_was_published() -> None:
-    """54 days for 14.8T tokens (arXiv 2412.19437), 78 for 15.6T (30.8M GPU-hours, Llama 3.1 model card)."""
+    """54 days for 14.8T tokens (arXiv 2412.19437); 15.6T at 400 TFLOP/s a GPU (Llama 3, Table 4): 67 days.
+
+    The 78 days of its 30.8M GPU-hours hold what `predict` does not: restarts, and the parts at other lengths.
+    """
     deepseek = predict_time("deepseek-v3", device="H800", gpus=2048, tokens="14.8T")
     llama = predict_time(
         "llama3.1-405b", device="H100", gpus=16384, seq_len=8192, global_batch_tokens=2**24, tokens="15.6T"
     )
-    # 25 % is the aim: DeepSeek-V3 is 69 days.
-    for found, days, within in ((deepseek, 54.2, 0.3), (llama, 78.4, 0.25)):
+    for found, days in ((deepseek, 54.2), (llama, 67.0)):
         assert found.fits and found.total_time_s is not None
-        assert found.total_time_s / 86400.0 == pytest.approx(days, rel=within)
+        assert found.total_time_s / 86400.0 == pytest.approx(days, rel=0.25)
     assert deepseek.precision == "fp8-mixed"
     assert like_published(load_workload("resnet50"), 2048) is None
 

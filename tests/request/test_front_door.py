@@ -74,8 +74,8 @@ def test_the_founding_job_is_within_five_percent(
     assert full == pytest.approx(founding.step_time_s, rel=0.05)
     assert predict(parsed([*FOUNDING, *ROW_SAYS])).step_time_s == pytest.approx(full, rel=0.05)
     with_year = predict(parsed([*FOUNDING, *ROW_SAYS[:2]])).step_time_s
-    # The row's step waits for its input; without saying so it does not. The learned part moves by less.
-    assert full * 0.9 < with_year < full * 1.01
+    # The row's step waits for its input; without saying so it does not, and the interval is wider.
+    assert full * 0.84 < with_year < full * 1.01
 
 
 def test_the_founding_job_names_its_measured_run(

@@ -204,7 +204,9 @@ def _sync_s(job: Job, engine: Engine) -> float:
     table, graph = constants("engines")["sync"], job.workload.graph
     cluster = job.cluster
     link = cluster.intra_node if cluster.num_nodes == 1 else cluster.inter_node
-    moved_s = engine.weight_bytes / link.bandwidth_bytes_per_s + graph.param_tensors * table["tensor_s"]
+    # A single device has no link: its weights are copied in its own memory.
+    rate = link.bandwidth_bytes_per_s or cluster.device.memory_bandwidth_bytes_per_s / 2.0
+    moved_s = engine.weight_bytes / rate + graph.param_tensors * table["tensor_s"]
     if engine.apart:
         return float(moved_s)
     held = memory_of(Jobs.at(job))
