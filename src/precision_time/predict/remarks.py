@@ -274,7 +274,7 @@ def _left_open_text(answers: Predictions, row: int, _: Job) -> str:
     ]
     return (
         f"Left open and filled in as people do: {format_duration(low_s)} to {format_duration(high_s)} per "
-        f"step; the answer is the middle{off}.{said} Measured runs asked with as much: "
+        f"step; the answer lies a little below the middle{off}.{said} Measured runs asked with as much: "
         f"{measured['error_percent']:.0f} % off on average, {measured['coverage_percent']:.0f} of 100 inside "
         "the interval."
     )
