@@ -74,8 +74,6 @@ JUMP, RECOMPUTED, TWICE = (
     "full recomputation",
     "num_microbatches 2: 1 to 2.05 times",
 )
-BEFORE = "before"
-"""What `--out` keeps of the file that it replaces, for the same jobs: an earlier commit and its table."""
 MOST_TIMES = {JUMP: 1.1, TWICE: 2.05}
 """How many times as long the second of a pair takes at most."""
 ALIKE = ("larger batch", "more layers")
@@ -355,9 +353,6 @@ def main() -> None:
             print(f"    {100 * item.share:8.3f} % {dict(item.fields)}")
     if given.out:
         written: dict[str, Any] = {"jobs": len(jobs), "seed": given.seed, "rules": table}
-        old = json.loads(given.out.read_text("utf-8")) if given.out.is_file() else {}
-        if BEFORE in old and all(old[name] == written[name] for name in ("jobs", "seed")):
-            written[BEFORE] = old[BEFORE]
         given.out.write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
 
 
@@ -382,19 +377,16 @@ def table_of(found: Found) -> dict[str, dict[str, float]]:
 
 def page_lines(counts: Mapping[str, Any]) -> list[str]:
     """Section of docs/reference/limits.md, of what `--out` wrote."""
-    rules, earlier = counts["rules"], counts.get(BEFORE)
+    rules = counts["rules"]
     words = "not faster, or smaller | >pairs | >formulas | >learned | >by > 1 % | >worst %"
-    if earlier:
-        words += " | >formulas before | >learned before | >worst % before"
     return [
         "## Physics",
         "",
         f"{counts['jobs']:,} random valid jobs, each asked again with more work, on better",
         "hardware or in other words:",
         f"{sum(row['checks'] for row in rules.values()):,} pairs whose order is known. How many stand the",
-        "other way round, by the formulas alone and as answered; with longer or larger samples that is the",
-        "scatter of the trees.",
-        *([f"Before: the same jobs at commit {earlier['commit']}."] if earlier else []),
+        "other way round, by the formulas alone and as answered: the scatter of the trees, and that answers",
+        "lie the lower below what is expected, the less of a job is known.",
         "",
         *markdown_lines(
             columns_of(words),
@@ -402,7 +394,6 @@ def page_lines(counts: Mapping[str, Any]) -> list[str]:
                 (
                     rule, row["checks"], row["formulas_broken"], row["learned_broken"],
                     row["learned_above_1_percent"], _worst(row),
-                    *(_of_before(earlier, rule) if earlier else ()),
                 )
                 for rule, row in rules.items()
             ],
@@ -413,11 +404,6 @@ def page_lines(counts: Mapping[str, Any]) -> list[str]:
 
 def _worst(row: Mapping[str, float]) -> float:
     return max(row["learned_worst_percent"], row["formulas_worst_percent"])
-
-
-def _of_before(earlier: Mapping[str, Any], rule: str) -> tuple[float, float, float]:
-    row = earlier["rules"][rule]
-    return row["formulas_broken"], row["learned_broken"], _worst(row)
 
 
 if __name__ == "__main__":
