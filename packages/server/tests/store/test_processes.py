@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+import threading
 from collections import Counter
+from contextlib import closing
 
 import pytest
 
+from precision_time_server.store import engines
 from precision_time_server.store.store import open_store
 
 pytestmark = pytest.mark.slow
@@ -88,6 +92,26 @@ def test_two_processes_start_one_store_and_write_at_once(processes, shared_url):
     assert Counter((row["of"], row["step"]) for _, row in rows) == Counter(
         {(of, step): 1 if of == "both" else 2 for of in ("x", "y", "both") for step in range(25)}
     )
+
+
+def test_a_new_file_waits_for_one_that_is_claiming_it(tmp_path, monkeypatch):
+    """Between its claim and its log another process may begin: SQLite itself would refuse at once."""
+    with (
+        closing(sqlite3.connect(tmp_path / "new", isolation_level=None, check_same_thread=False)) as other,
+        closing(sqlite3.connect(tmp_path / "new", isolation_level=None)) as ours,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        threading.Timer(0.1, other.execute, ["COMMIT"]).start()
+        engines.write_ahead(ours)
+        assert ours.execute("PRAGMA journal_mode").fetchall() == [("wal",)]
+    monkeypatch.setattr(engines, "WAIT_S", 0.05)
+    with (
+        closing(sqlite3.connect(tmp_path / "held", isolation_level=None)) as other,
+        closing(sqlite3.connect(tmp_path / "held", isolation_level=None)) as ours,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            engines.write_ahead(ours)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="the system has no SIGKILL")

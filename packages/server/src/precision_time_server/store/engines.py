@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -197,7 +198,26 @@ def claim_file(file: Path) -> None:
                 )
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("COMMIT")
-        connection.execute("PRAGMA journal_mode = WAL")
+        write_ahead(connection)
+
+
+def write_ahead(connection: sqlite3.Connection) -> None:
+    """Switch a file to a write-ahead log, after every other process that is in the middle of a transaction.
+
+    SQLite waits here for readers only: beside a writer it says at once that the file is busy.
+
+    Raises:
+        sqlite3.OperationalError: If the file is still busy after `WAIT_S`.
+    """
+    end_s = time.monotonic() + WAIT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in _BUSY or time.monotonic() > end_s:
+                raise
+            time.sleep(0.01)
 
 
 @contextmanager
