@@ -67,7 +67,7 @@ from precision_time.cost.roofline import (
     rates_of,
     stack_shortfall,
 )
-from precision_time.cost.stacks import category_of_stack
+from precision_time.cost.stacks import category_of_stack, kernels_of_stack
 from precision_time.cost.step import StepCosts, price
 from precision_time.cost.terms import EXPOSED_TERMS
 from precision_time.errors import PrecisionTimeError
@@ -244,6 +244,10 @@ def collected(pairs: Sequence[tuple[Measurement, Job]]) -> tuple[Kernels, Rows, 
                 kept.append((index, *found))
     measured = [pairs[index][0] for index, *_ in kept]
     busy_s, host_s, rest_s = np.array([seconds for _, *seconds in kept]).reshape(-1, 3).T
+    stacks = [
+        kernels_of_stack(row.stack.profile, pairs[at][1].cluster.device.vendor)
+        for row, (at, *_) in zip(measured, kept, strict=True)
+    ]
     cells = Counter((row.source, row.stack.profile, row.model, row.device, row.precision) for row in measured)
     weight = np.array(
         [
@@ -278,12 +282,13 @@ def collected(pairs: Sequence[tuple[Measurement, Job]]) -> tuple[Kernels, Rows, 
                 "chip": np.array(
                     [names.of(f"bandwidth.{chip_of(pairs[at][1].cluster.device)}") for at, *_ in kept]
                 ),
-                "category": np.array(
-                    [names.of(f"category.{category_of_stack(row.stack.profile)}") for row in measured]
-                ),
-                "shortfall": np.array([names.of(f"shortfall.{row.stack.profile}") for row in measured]),
+                "category": np.array([names.of(f"category.{category_of_stack(name)}") for name in stacks]),
+                "shortfall": np.array([names.of(f"shortfall.{name}") for name in stacks]),
                 "source": np.array(
-                    [names.of(f"source.{publisher(row)}/{row.stack.profile}") for row in measured]
+                    [
+                        names.of(f"source.{publisher(row)}/{name}")
+                        for row, name in zip(measured, stacks, strict=True)
+                    ]
                 ),
             },
         ),
@@ -353,7 +358,7 @@ def _one(
     kernels["bandwidth"].append(np.full(len(here), names.of(f"bandwidth.{chip}"), dtype=np.intp))
     turned = parts["transpose_s"][position][here] > 0.0
     kernels["turn"].append(np.where(turned, names.of("transposed"), -1))
-    unhindered = busy / stack_shortfall(group.stack.profile, device.arch)
+    unhindered = busy / stack_shortfall(group.stack.profile, device)
     return unhindered, host, total - float(np.cbrt(busy**3 + host**3))
 
 
@@ -382,7 +387,8 @@ def _priced(group: Jobs) -> Priced:
         memory=np.ones_like(model.memory),
         transposed=0.0 if model.channels_last else 1.0,
     )
-    shipped = kernel_parts(step, samples, rates, model).seconds * stack_shortfall(group.stack.profile)
+    shipped = kernel_parts(step, samples, rates, model).seconds
+    shipped = shipped * stack_shortfall(group.stack.profile, device)
     parts = kernel_parts(step, samples, unit_rates, unit)
     again = compute.recompute_s > 0.0
     scale = compute.kernels_s / np.maximum(shipped, 1e-30) * repeats

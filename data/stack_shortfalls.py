@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from precision_time.arrays import Floats
-from precision_time.cost.stacks import category_of_stack
+from precision_time.cost.stacks import category_of_stack, stack_names
 
 if TYPE_CHECKING:
     from calibrate_kernels import Rows
@@ -89,5 +89,7 @@ def pooled(rows: Rows, names: Sequence[str], busy_s: Floats) -> dict[str, object
                 stacks[name] = common + BETWEEN_STACKS**2 * weight * (mean - common) - BETTER
                 if name in inseparable:
                     stacks[name] = mean
+    for name in stack_names():  # a category that no row is of: as own scripts
+        categories.setdefault(category_of_stack(name), categories["script"])
     both = {**dict(sorted(categories.items())), **dict(sorted(stacks.items()))}
     return {name: round(float(np.exp(value)), 3) for name, value in both.items()}

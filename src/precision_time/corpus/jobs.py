@@ -23,6 +23,7 @@ from ..workload.graph import OpGraph
 from ..workload.resolve import is_known_model, sizes_that_apply
 from ..workload.workload import Workload
 from .measurement import Measurement
+from .rules import load_table
 
 _OF_MODEL = ("model", "seq_len", "sizes", "task", "dataset", "optimizer")
 """Fields of a measurement that say what is trained."""
@@ -142,6 +143,8 @@ def _model_fields(row: Mapping[str, Any]) -> dict[str, Any]:
     }
     if not _OTHER_LAYERS.isdisjoint(stated) and not is_known_model(row["model"]):
         raise UnsupportedRow("model not known", f"{row['model']}: its layers are of several kinds")
+    if row["model"] in load_table("unsized")["models"] and not stated:
+        raise UnsupportedRow("model not known", f"{row['model']}: its size is not stated")
     image_size = stated.pop("image_size", None)
     return {
         "model": row["model"],

@@ -73,9 +73,14 @@ def chip(device: str) -> str:
     return device.split("-", maxsplit=1)[0]
 
 
+_SERIES = ("gipfelsturm-", "raschka-")
+"""Teams of one course on one machine; pages of one author."""
+
+
 def source_name(item: Measurement) -> str:
-    """Source of a run; all rounds of MLPerf are one."""
-    return item.source.split("-v", maxsplit=1)[0]
+    """Source of a run; all rounds of MLPerf are one, as are pages that measured the same jobs anew."""
+    name = item.source.split("-v", maxsplit=1)[0]
+    return name.split("-", maxsplit=1)[0] if name.startswith(_SERIES) else name
 
 
 def _by_groups(groups: Groups) -> Splitter:
@@ -86,6 +91,10 @@ def _by_groups(groups: Groups) -> Splitter:
 
 def _split_by(by: SplitBy) -> Splitter:
     return _by_groups(lambda measurements: group_numbers(measurements, by=by))
+
+
+def _sources(measurements: Sequence[Measurement]) -> Ints:
+    return np.unique([source_name(item) for item in measurements], return_inverse=True)[1]
 
 
 def _chips(measurements: Sequence[Measurement]) -> Ints:
@@ -131,8 +140,7 @@ def _larger_clusters(most: int, least: int) -> Splitter:
 
 def publisher(item: Measurement) -> str:
     """The family of sources that a run is from (`data/publishers.toml`); else the source itself."""
-    source = source_name(item)
-    return _publishers().get(source, source)
+    return _publishers().get(item.source, _publishers().get(source_name(item), source_name(item)))
 
 
 @data
@@ -194,7 +202,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
     "source": Protocol(
         title="Unseen sources",
         holds_out="a fifth of the sources (all MLPerf rounds are one), with all their rows",
-        splitter=_split_by(SplitBy.SOURCE),
+        splitter=_by_groups(_sources),
         group=source_name,
     ),
     "publisher": Protocol(

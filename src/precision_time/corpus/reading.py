@@ -193,6 +193,7 @@ def infer_stack(
     year = framework_year(row, framework=framework)
     if year is None:
         year = profile.framework_year if device is None else usual_year(profile, device)
+        year = max(year, float((first_match("appeared", row) or {"year": year})["year"]))
         assumptions.append(f"framework version not stated: one of {year:.1f} assumed")
     layout = row.text("memory_format").lower()
     compiler = first_match("compiler", row) or {}

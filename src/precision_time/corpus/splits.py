@@ -24,7 +24,6 @@ class SplitBy(StrEnum):
     MODEL = "model"
     DEVICE = "device"
     SCALE = "scale"
-    SOURCE = "source"
     PRECISION = "precision"
 
 
@@ -150,7 +149,6 @@ _KEYS: dict[SplitBy, Callable[[Measurement], str]] = {
     SplitBy.MODEL: lambda row: model_group(row.model),
     SplitBy.DEVICE: lambda row: row.device,
     SplitBy.SCALE: _scale,
-    SplitBy.SOURCE: lambda row: row.source.split("-v", maxsplit=1)[0],
     SplitBy.PRECISION: lambda row: row.precision,
 }
 
