@@ -18,7 +18,7 @@ import pytest
 from _pytest.doctest import DoctestModule
 from hypothesis import settings
 
-from unit import slow_tests
+from unit import listed_s, slow_tests
 
 pytest.register_assert_rewrite("precision_time.testing")
 NIGHTLY = bool(os.environ.get("PRECISION_TIME_NIGHTLY"))
@@ -30,7 +30,6 @@ os.environ.setdefault("KERAS_BACKEND", "torch")  # what is installed; Keras asks
 os.environ.setdefault("RAY_AUTH_TOKEN", "0123456789abcdef" * 4)
 _tests = count()
 ROOT = Path(__file__).parent
-SLOW = ROOT / "tests" / "slow.toml"
 SKIPS = tomllib.loads((ROOT / "tests" / "skips.toml").read_text(encoding="utf-8"))
 _took_s = pytest.StashKey[dict[str, float]]()
 
@@ -78,7 +77,7 @@ def _too_slow(config: pytest.Config) -> list[str]:
     """By day, where a whole part runs (`tools/unit.py`, which runs again what is said here)."""
     if NIGHTLY or not os.environ.get("PRECISION_TIME_SLOW_TESTS"):
         return []
-    return slow_tests(config.stash.get(_took_s, {}), tomllib.loads(SLOW.read_text(encoding="utf-8")))
+    return slow_tests(config.stash.get(_took_s, {}), listed_s())
 
 
 def _not_for_ci(config: pytest.Config) -> list[str]:

@@ -11,6 +11,12 @@ from .records import dataclass
 SAMPLES, LEFT_OPEN, UNMEASURED_DEVICE = "samples", "left-open", "unmeasured-device"
 OWN_PREDICTOR, TF32_BY_DEFAULT, EXTRAPOLATION = "predictor", "tf32", "extrapolation"
 """Codes of remarks that a page places itself; its first line has `samples` up to the first semicolon."""
+UNMEASURED_PRECISION = "unmeasured-precision"
+UNMEASURED = {
+    UNMEASURED_DEVICE: "by its data sheet alone, no measured run on such a device",
+    UNMEASURED_PRECISION: "by the peak of its units alone, no measured run of such a model in this precision",
+}
+"""Codes of answers that no measured run of their kind bears out, and what goes before a superlative then."""
 _NOT_GIVEN = ("device", "precision", "stack", "dataset", "recompute", "layout")
 _CODES = {name: f"default-{name}" for name in _NOT_GIVEN} | {"zero_stage": "default-sharding"}
 _CODES |= {"batch_size": "default-batch", "num_microbatches": "default-accumulation", "seq_len": SAMPLES}
@@ -34,6 +40,12 @@ class Diagnostic:
     """Stable name of the kind of remark, such as `default-batch` or `extrapolation`."""
     severity: Severity
     text: str
+
+
+def unmeasured(codes: Iterable[str]) -> tuple[str, ...]:
+    """What no measured run bears out of an answer with these codes, as its superlatives have it."""
+    told = set(codes)
+    return tuple(text for code, text in UNMEASURED.items() if code in told)
 
 
 @dataclass(slots=True)

@@ -27,10 +27,14 @@ from .cache import clear, data
 from .errors import ConfigError, OutputError
 from .io import cache_folder, write_atomically
 
+TRAINED = "trained_predictors"
+TRAINED_BY_MEMBERS = {"hierarchical": "precision-time-papers"}
+"""Those of the project's other distributions, so that whoever names one learns what to install."""
 GROUPS = (
     "devices",
     "stacks",
     "predictors",
+    TRAINED,
     "importers",
     "trainers",
     "captures",
@@ -112,6 +116,11 @@ def plugins(group: str) -> Mapping[str, Plugin]:
             continue
         found[name] = Plugin(name=name, value=value)
     return found
+
+
+def is_predictor(named: Any) -> bool:
+    """Whether a word names a predictor that a package brings, or would bring, in the place of a folder."""
+    return str(named) in TRAINED_BY_MEMBERS or str(named) in plugins(TRAINED)
 
 
 @data

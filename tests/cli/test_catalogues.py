@@ -37,6 +37,27 @@ def test_models_can_be_searched(cli: Callable[..., Any]) -> None:
     assert all("llama" in name for name in names)
 
 
+@pytest.mark.parametrize(
+    ("words", "kind", "held"),
+    [
+        (("--search", "rtx 40"), "devices", "RTX4090"),
+        (("--search", "google"), "devices", "TPUv4"),
+        (("--search", "HOPPER"), "devices", "H100-SXM5-80GB"),
+        (("--search", "p4d", "--node-types"), "node_types", "p4d.24xlarge"),
+    ],
+)
+def test_devices_can_be_searched(
+    cli: Callable[..., Any], words: tuple[str, ...], kind: str, held: str
+) -> None:
+    def names(*said: str) -> set[str]:
+        return {entry["name"] for entry in json.loads(cli("list", "devices", *said, "--json").out)[kind]}
+
+    found, everything = names(*words), names(*words[2:])
+    assert held in found
+    assert "A100-SXM4-80GB" not in found
+    assert len(found) < len(everything) / 4
+
+
 def test_models_can_be_chosen_by_family(cli: Callable[..., Any]) -> None:
     entries = json.loads(cli("list", "models", "--family", "cnn", "--json").out)["models"]
     assert "resnet50" in {entry["name"] for entry in entries}

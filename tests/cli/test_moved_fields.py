@@ -142,7 +142,9 @@ def test_another_value_by_another_name_takes_the_place() -> None:
 
 
 THEIRS: dict[str, Any] = {
-    "num_devices": 64, "devices": 64, "num_nodes": 8, "micro_batch_size": 2, "batch_per_device": 2,
+    "num_gpus": 64, "world_size": 64, "sequence_length": 512, "max_seq_len": 512, "max_seq_length": 512,
+    "context_length": 512, "num_devices": 64, "devices": 64, "num_nodes": 8,
+    "micro_batch_size": 2, "batch_per_device": 2,
     "batch": 2, "global_batch": 64, "dataset_samples": 1000, "timing_scope": "with-input",
     "system": "DGX-H100", "zero": 1, "gradient_accumulation_steps": 2, "num_samples": 1000, "num_epochs": 2,
     "max_steps": 10, "train_tokens": 1_000_000, "year": 2024.5, "model_config": {"layers": 4},

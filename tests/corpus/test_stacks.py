@@ -104,6 +104,27 @@ def test_a_guess_from_the_framework_alone_is_said():
     assert assumptions == ()
 
 
+def test_software_of_no_stated_version_is_no_older_than_the_model():
+    asked = {"framework": "hf trainer", "device": "A100-SXM4-80GB", "task": "lm-finetune"}
+    old, new = (stack_of(model=model, **asked) for model in ("gpt2", "qwen3-8b"))
+    assert old.framework_year < 2025.0 <= new.framework_year
+    assert not old.fused_attention and new.fused_attention
+    stated = stack_of(model="qwen3-8b", framework_version="pytorch 2.1", **{**asked, "framework": "pytorch"})
+    assert stated.framework_year < 2025.0
+
+
+@pytest.mark.parametrize(
+    ("cells", "profile"),
+    [
+        ({"framework_version": "ngc-25.01", "task": "lm-pretrain"}, "pytorch-llm"),
+        ({"framework_version": "ngc-21.03", "task": "lm-pretrain"}, "ngc-pytorch"),
+        ({"framework_version": "ngc-25.01", "task": "imagenet-train"}, "ngc-pytorch"),
+    ],
+)
+def test_language_models_in_new_containers_run_code_of_their_own(cells, profile):
+    assert stack_of(framework="pytorch", **cells).profile == profile
+
+
 def test_software_is_never_older_than_its_device():
     assert stack_of(source="megatron-lm", framework="pytorch", device="B200-SXM-180GB").framework_year >= 2024
 

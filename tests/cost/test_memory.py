@@ -22,6 +22,7 @@ from precision_time.cost.memory import (
 )
 from precision_time.cost.memory.parts import _span_of_layers, _split_by_tensor_parallelism
 from precision_time.cost.stacks import Stack, get_stack_profile
+from precision_time.cost.step import work_of
 from precision_time.hardware.catalog import get_cluster
 from precision_time.parallel.layout import Layout, Offload, PipelineSchedule, Recompute
 from precision_time.precision.catalog import get_policy
@@ -278,6 +279,24 @@ def test_offloading_moves_states_to_the_host():
     assert optimizer["optimizer_states"] == optimizer["master_weights"] == 0.0
     assert optimizer["parameters"] == device["parameters"]
     assert everything["parameters"] == 0.0 and everything["gathered"] == device["gathered"]
+
+
+def test_frozen_weights_in_host_memory_come_up_for_each_pass():
+    every = ["q", "k", "v", "o", "gate", "up", "down"]
+    sizes = {"lora_rank": 16, "lora_targets": every}
+    found = {}
+    for rounds in (1, 2):
+        for offload in (Offload.OPTIMIZER, Offload.PARAMETERS):
+            layout = Layout(dp=8, zero_stage=3, offload=offload, num_microbatches=rounds)
+            job = group(layout, policy=get_policy("bf16"), stack=PLAIN, model="llama2-7b-lora", sizes=sizes)
+            found[offload, rounds] = float(np.max(work_of(job).terms["offload_s"]))
+    graph = job.workload.graph
+    cluster = job.cluster
+    up_s = 2 * 2 * graph.params / 8 / (0.8 * cluster.device.pcie_bandwidth_bytes_per_s)
+    once = found[Offload.PARAMETERS, 1] - found[Offload.OPTIMIZER, 1]
+    assert once == pytest.approx(up_s, rel=0.01)
+    again = found[Offload.PARAMETERS, 2] - found[Offload.PARAMETERS, 1]
+    assert again == pytest.approx(up_s, rel=0.01)
 
 
 def test_units_gathered_grow_with_prefetch_and_stay_without_resharding():

@@ -205,6 +205,18 @@ def test_a_pod_has_the_cores_of_all_its_hosts():
     assert large == 8 * small
 
 
+def test_workers_of_each_process_bound_the_cores_unless_those_are_given():
+    stack = replace(get_stack_profile("mindspore").stack(), loader="tf.data")
+
+    def cores(devices: int, **given: float) -> float:
+        cluster = get_cluster(device="Ascend910B", num_devices=devices)
+        return feed_of(load_workload("resnet50"), cluster, replace(stack, **given)).cores
+
+    each = constants("input")["workers"]["mindspore"]
+    assert [cores(n) for n in (1, 2, 8)] == [each, 2 * each, 8 * each]
+    assert cores(8, loader_cores=100.0) == 100.0
+
+
 def test_every_kind_of_sample_has_every_loader():
     offered = set(get_args(get_args(RequestFields.model_fields["loader"].annotation)[0]))
     for kind in constants("input")["kind"].values():

@@ -23,7 +23,7 @@ BLOCK = re.compile(rf"<!-- not run: {re.escape(HERE)} -->\n\n```(\w+)\n(.*?)```"
 BLOCKS = BLOCK.findall(GUIDE.read_text(encoding="utf-8"))
 ADDRESS = "localhost:8400"
 PRINTED = {
-    "fits: True", "64 devices", "4 x A100-SXM4-80GB", "[1, 2, 4]", "M parameters", "times 1.2",
+    "fits: True", "64 devices", "8 x V100-SXM2-16GB", "[1, 2, 4]", "M parameters", "times 1.2",
     "6 stored; calibration active: True",
 }  # fmt: skip
 """What the Python blocks must say, beside ending well."""

@@ -16,6 +16,7 @@ from precision_time.hardware.catalog import (
     known_node_types,
     parse_network,
 )
+from precision_time.hardware.clusters import nodes_in_words
 
 GB = 1e9
 
@@ -351,3 +352,18 @@ def test_system_descriptions(system: str, device: str, name: str) -> None:
 def test_system_description_with_another_device_finds_nothing() -> None:
     assert find_node_type("DGX-A100", device=get_device("T4")) is None
     assert find_node_type("somebody's desk") is None
+
+
+@pytest.mark.parametrize(
+    ("device", "devices", "words"),
+    [
+        ("TPUv4", 64, "16 hosts of one fabric"),
+        ("TPUv4", 4, "1 node"),
+        ("GB200", 144, "36 hosts in 2 fabrics"),
+        ("H100-SXM5-80GB", 16, "2 nodes"),
+    ],
+)
+def test_hosts_are_named_where_a_fabric_spans_several(device: str, devices: int, words: str) -> None:
+    """A TPU v4 host has four chips, and a tray of an NVL72 four GPUs."""
+    cluster = get_cluster(device=device, num_devices=devices)
+    assert nodes_in_words(cluster.num_nodes, cluster.assumptions) == words

@@ -362,4 +362,14 @@ def test_a_figure_read_in_a_second_table_names_it() -> None:
     assert "read again in TechPowerUp" in sources["memory_bandwidth_bytes_per_s"]
     assert "from memory" in get_device("RTX3060-Laptop").sources["boost_hz"]
     with_some = [d for d in known_devices() if any("from memory" in text for text in d.sources.values())]
-    assert len(with_some) <= 190  # the GTX Titan Black of a famous run, read in no table
+    assert len(with_some) <= 191  # the GTX Titan Black, read in no table; the cache of the RX 6600
+
+
+@pytest.mark.parametrize(
+    ("word", "such_as"), [("cuda", "A100"), ("cuda:0", "A100"), ("MPS", "M2-Max"), ("hpu", "Gaudi2")]
+)
+def test_what_a_framework_calls_a_kind_of_device_asks_for_the_device(word: str, such_as: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"To fix: name the .*{such_as}") as refused:
+        get_device(word)
+    assert not refused.value.nearest
+    assert get_device(such_as).name

@@ -50,6 +50,14 @@ def test_the_more_is_new_the_less_of_a_correction_holds(distances: list[float], 
     assert shrinkage(np.zeros((1, len(KINDS))))[0] == 1.0
 
 
+def test_a_model_far_from_all_keeps_less_of_a_correction_and_a_near_one_all() -> None:
+    steps = np.zeros((4, len(KINDS)))
+    steps[:, KINDS.index("model")] = [0.5, 1.0, 2.0, 4.0]
+    near, one, far, further = shrinkage(steps)
+    assert near == one == 1.0
+    assert 0.5 > far > further > 0.0
+
+
 def test_only_other_software_shrinks_a_correction() -> None:
     shares = dict(zip(KINDS, shrinkage(np.eye(len(KINDS))).tolist(), strict=True))
     assert shares.pop("software") < 1.0

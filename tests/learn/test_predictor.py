@@ -13,7 +13,7 @@ import precision_time
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.splits import Fold
 from precision_time.cost.job import Jobs
-from precision_time.cost.step import StepCosts
+from precision_time.cost.step import Work
 from precision_time.errors import NotFittedError
 from precision_time.executor import process_map
 from precision_time.learn import table
@@ -318,13 +318,13 @@ def test_a_job_on_hardware_of_its_own_is_corrected_as_its_proxy_is() -> None:
 
 def test_an_answer_prices_one_group_and_its_proxys_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    known = table.price
+    known = table.work_of
 
-    def counted(group: Jobs, *further: Any) -> StepCosts:
+    def counted(group: Jobs, *further: Any) -> Work:
         asked.append(len(group))
         return known(group, *further)
 
-    monkeypatch.setattr(table, "price", counted)
+    monkeypatch.setattr(table, "work_of", counted)
     job = Request.of({"model": "gpt2", "device": "H100", "gpus": 8, "batch_size": 8}).resolve()
     shipped_predictor().times(job_table([job]))
     assert len(asked) == 1
@@ -357,7 +357,8 @@ def test_nothing_reaches_the_trees_but_one_function(monkeypatch: pytest.MonkeyPa
     evaluate_csv(steps)
     [*out_of_fold(TABLE, [HALVES], weights=np.ones(N), settings=SETTINGS["step"], seed=0)]
     others = {("intervals.py", "expected_error"), ("question_model.py", "corrected")}
-    assert callers == {("predictor.py", "times")} | others
+    assert callers == {("predictor.py", "correction")} | others
     source = Path(precision_time.__file__).parent
     texts = {path: path.read_text(encoding="utf-8") for path in source.rglob("*.py")}
-    assert [path.name for path, text in texts.items() if ".trees.predict(" in text] == ["predictor.py"]
+    for called in (".trees.predict(", ".correction("):
+        assert [path.name for path, text in texts.items() if called in text] == ["predictor.py"]

@@ -32,11 +32,11 @@ def test_halves_keep_the_number_of_micro_batches() -> None:
 
 def test_jobs_priced_together_are_those_priced_alone(job: Job) -> None:
     sizes, counts = zip(*BATCHES, strict=True)
-    [(_, table)] = priced_groups([Jobs.at(job, sizes, counts)])
+    table = priced_groups([Jobs.at(job, sizes, counts)])[1]
     for place, (size, count) in enumerate(BATCHES):
         row = Jobs.at(job, sizes, counts).row(place)
         assert (row.layout.micro_batch_size, row.layout.num_microbatches) == (size, count)
-        [(_, alone)] = priced_groups([Jobs.at(row)])
+        alone = priced_groups([Jobs.at(row)])[1]
         assert same(table.take(np.array([place])), alone)
         assert table.halves is not None
         smaller = table.opened().take(table.halves[place][table.halves[place] >= 0])

@@ -64,6 +64,24 @@ def test_backward_flops_of_attention_are_five_halves_of_forward(op_class: OpClas
     assert backward == products * forward
 
 
+@pytest.mark.parametrize(
+    ("read", "summed"),
+    # Two readers of the whole output: one sum of 32 elements. Of a half each: theirs stand side by side. Of
+    # the whole and of a half: a sum of the half. A sum reads two numbers and writes one, of 4 bytes.
+    [((32, 32), 32), ((16, 16), 0), ((32, 16), 16)],
+)
+def test_gradients_are_summed_where_readers_overlap(read: tuple[int, int], summed: int) -> None:
+    readers = [
+        Node(op="neg", op_class=OpClass.ELEMENTWISE, inputs=(0,), in_elems=elems, out_elems=elems)
+        for elems in read
+    ]
+    alone, both = (lower(graph_of(linear((-1,)), *nodes), get_policy("fp32")) for nodes in ((), readers))
+    own = [lower(graph_of(linear((-1,)), reader), get_policy("fp32")) for reader in readers]
+    of_readers = sum(step.bytes_per_sample.sum() - alone.bytes_per_sample.sum() for step in own)
+    more = both.bytes_per_sample.sum() - alone.bytes_per_sample.sum() - of_readers
+    assert more == 3 * 4 * summed
+
+
 def test_autocast_casts_each_weight_once_forward_and_its_gradient_once_backward() -> None:
     graph = graph_of(linear((-1,)), linear((0,), k=32, n=16))
     step = lower(graph, get_policy("fp16-mixed"))

@@ -231,7 +231,8 @@ def test_sixteen_bits_differ_by_what_is_priced_alone(device: str) -> None:
     # No step is shorter than with half the batch: where that holds one up, they part by less than this.
     np.testing.assert_allclose(half / brain, priced[0] / priced[1], rtol=0.02)
     np.testing.assert_allclose(pure_half, pure_brain, rtol=1e-9)
-    assert (pure_half <= np.minimum(half, brain) * (1.0 + 1e-3)).all()
+    # Answers lie below their medians by the width of their intervals, which differ a little: one per cent.
+    assert (pure_half <= np.minimum(half, brain) * (1.0 + 1e-2)).all()
 
 
 @pytest.mark.parametrize("device", ["V100", "GTX1080Ti", "EPYC-7763"])

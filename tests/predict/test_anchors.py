@@ -102,6 +102,13 @@ def test_files_and_words_bring_the_same_anchors(tmp_path: Path) -> None:
     assert filed == Request.of({"model": "resnet50", "anchors": ["gpus=1,step_time_s=0.2"]})
 
 
+def test_an_anchor_ran_the_software_that_is_assumed_of_the_question() -> None:
+    many = {"model": "llama3-8b", "device": "H100-SXM5-80GB", "gpus": 512, "anchors": ["gpus=8 step=1.2s"]}
+    open_ = predict_time(**many)
+    assert open_.stack != predict_time(**{**many, "gpus": 8, "anchors": []}).stack
+    assert open_.step_time_s == pytest.approx(predict_time(**many, stack=open_.stack).step_time_s)
+
+
 def test_faster_than_the_roofline_is_refused_with_the_bound() -> None:
     bound_s = least_step_time_s(Request.of(JOB).resolve())
     assert bound_s < PLAIN.step_time_s

@@ -26,6 +26,24 @@ def test_only_what_nobody_runs_is_remarked(asked: dict, codes: set[str]) -> None
     assert found & {"short-epoch", "huge-batch", "data-rate"} == codes
 
 
+@pytest.mark.parametrize(
+    ("asked", "warned"),
+    [
+        ({"gpus": 8, "offload": "parameters"}, True),
+        ({"gpus": 16, "offload": "parameters"}, False),
+        ({"gpus": 8}, False),
+    ],
+)
+def test_what_is_offloaded_must_fit_the_memory_of_the_hosts(asked: dict, warned: bool) -> None:
+    """70 billion parameters of 16 bytes are 140 GB on each of eight devices, and a host has 125."""
+    answer = predict_time(
+        model="llama2-70b", device="A100", zero_stage=3, batch_size=1, recompute="full", **asked
+    )
+    texts = [str(item) for item in answer.diagnostics if item.code == "host-memory"]
+    assert bool(texts) is warned
+    assert all("128.5 GiB per device" in text and "116.4 GiB" in text for text in texts)
+
+
 def test_every_figure_has_a_source_and_every_family_is_one() -> None:
     figures = packaged_toml("precision_time.predict", "data/plausible.toml")
     assert set(figures["batch"]) <= set(FAMILIES)

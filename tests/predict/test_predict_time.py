@@ -125,7 +125,7 @@ def test_it_turns_into_json_and_prints(answer):
         *("epoch_time_s", "total_time_s", "throughput", "throughput_unit", "mfu"),
         *("memory_bytes_per_device", "fits", "nearest_measurements", "diagnostics", "global_batch_size"),
     } <= told.keys()
-    assert "resnet50" in str(answer) and "2048 per step" in str(answer)
+    assert "resnet50" in str(answer) and "2,048 per step" in str(answer)
 
 
 def test_an_answer_is_frozen(answer):

@@ -16,7 +16,7 @@ from precision_time.learn.artifact import shipped_predictor
 from precision_time.predict.answer import answer as answer_of
 from precision_time.predict.changes import Alternative, what_matters
 from precision_time.predict.headline import Interval
-from precision_time.predict.page import blocks_of
+from precision_time.predict.page import blocks_of, labels_of
 from precision_time.predict.prediction import NearestMeasurement, Prediction
 from precision_time.predict.predictions import Predictions
 from precision_time.render.terminal import text_of_blocks
@@ -88,7 +88,7 @@ def test_the_answer_comes_first() -> None:
     for text in ("250 ms", "200 - 300 ms", "8,192 images/s", "31.4%", "Fits: 20.0 of 80.0 GiB"):
         assert text in answer
     assert "8 x A100-SXM4-80GB" in job
-    assert "batch 256 per device, 2048 per step" in job
+    assert "batch 256 per device, 2,048 per step" in job
 
 
 def test_what_does_not_fit_comes_first() -> None:
@@ -101,6 +101,15 @@ def test_table_of_several_prints_time_interval_throughput_and_memory() -> None:
     line = line_with(page(prediction(), prediction("fp32", 1.0)), "fp16-mixed")
     for text in ("250 ms", "200 - 300 ms", "8,192 images/s", "31.4%", "20.0 GiB", "2 min 36 s"):
         assert text in line
+
+
+def test_variants_of_a_precision_are_told_apart() -> None:
+    fp8 = [prediction("fp8-mixed", request={"precision": name}) for name in ("fp8-mixed", "mxfp8")]
+    assert labels_of([prediction("fp32"), *fp8]) == ["fp32", "fp8-mixed", "fp8-mixed (mxfp8)"]
+
+
+def test_large_batches_are_whole_numbers() -> None:
+    assert "2,097,152 per step" in str(prediction(global_batch_size=2.0**21))
 
 
 def test_repr_is_one_line_per_prediction() -> None:
@@ -284,3 +293,21 @@ def test_every_alternative_names_a_field_and_a_known_value() -> None:
         for value in row.get("values", [row["value"]] if "value" in row else []):
             like = row.get("where", {}).get("cluster.device.name", "H100-SXM5-80GB")
             Request.of({"model": "gpt2", "device": like, row["field"]: value}).resolve()
+
+
+@pytest.mark.parametrize(("device", "batch"), [("A100-SXM4-40GB", 4), ("TPUv4", 8)])
+def test_an_alternative_keeps_the_sharding_that_was_assumed(device: str, batch: int) -> None:
+    """Checkpoints make plain data parallelism fit again, which took more memory than the job without them."""
+    given = {"model": "gpt3-1.3b", "device": device, "gpus": 8, "batch_size": batch}
+    answer = predict_time(**given)
+    [full] = [each for each in what_matters(answer) if each.field == "recompute"]
+    assert full.option == "recompute=full zero_stage=3"
+    assert full.memory_change < 0.0
+    as_said = predict_time(**given, recompute="full", zero_stage=3)
+    memory = as_said.memory_bytes_per_device / answer.memory_bytes_per_device - 1.0
+    assert full.memory_change == pytest.approx(memory, rel=1e-9)
+
+
+def test_a_slice_is_told_by_its_hosts() -> None:
+    answer = predict_time(model="gpt3-1.3b", device="TPUv4", gpus=64)
+    assert "on 64 x TPUv4 (16 hosts of one fabric)" in str(answer)

@@ -113,6 +113,13 @@ def test_more_devices_that_are_slower_are_not_offered(asked: dict[str, Any]) -> 
                 assert one.throughput > other.throughput
 
 
+def test_the_same_chip_with_more_memory_is_offered_and_no_more_devices_than_hold_it() -> None:
+    remedy = said(predict_time("llama3-8b", device="V100-SXM2-16GB", gpus=8))[1]
+    offers = [match["words"] for match in OFFER.finditer(remedy)]
+    assert "-d V100-SXM2-32GB" in offers
+    assert [words for words in offers if words.startswith("-g ")] == ["-g 16"]
+
+
 def test_weights_of_four_bits_never_need_more_than_those_of_sixteen() -> None:
     """At the batch that was asked: a batch that nobody stated would grow with the memory that is free."""
     remedy = said(predict_time(**MORE["experts, nothing stated"]))[1]

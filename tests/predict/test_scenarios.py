@@ -14,7 +14,13 @@ from precision_time import predict_many, predict_time
 from precision_time.cost.job import Jobs
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.predict.answer import answer
-from precision_time.predict.scenarios import POINTS, Widening, mixture, scenarios_of
+from precision_time.predict.scenarios import (
+    POINTS,
+    Widening,
+    mixture,
+    on_bearable_links,
+    scenarios_of,
+)
 from precision_time.request.practice import axes_of
 from precision_time.request.request import Request
 from precision_time.request.votes import STACK
@@ -161,3 +167,19 @@ def test_no_scenario_is_there_twice() -> None:
     scenarios = scenarios_of(request, request.resolve())[1:]
     assert len(scenarios) > 4
     assert len({repr(sorted(each.fields.items())) for each in scenarios}) == len(scenarios)
+
+
+def test_nobody_runs_on_links_that_make_a_step_many_times_longer() -> None:
+    weights = np.array([[0.4, 0.2, 0.2, 0.2], [0.4, 0.2, 0.2, 0.2]])
+    links = np.array([[False, True, True, False], [False, True, False, False]])
+    step_s = np.array([[1.0, 2.0, 20.0, 20.0], [1.0, 20.0, 20.0, 1.0]])
+    kept = on_bearable_links(weights, links, step_s) > 0.0
+    assert kept.tolist() == [[True, True, False, True], [True, False, True, True]]
+
+
+@pytest.mark.parametrize(
+    "model, device, gpus", [("llama-65b", "A100-SXM4-80GB", 2048), ("mpt-7b", "A100-SXM4-40GB", 440)]
+)
+def test_a_cluster_of_a100_has_no_interval_of_ten_times_its_time(model: str, device: str, gpus: int) -> None:
+    found = predict_time(model, device=device, gpus=gpus)
+    assert found.interval.high_s < 5.0 * found.step_time_s

@@ -65,6 +65,26 @@ def test_predict_layout_and_explain_assume_the_same_precision(device: str) -> No
     assert predicted == best.precision == explained.precision == natural_precision(get_device(device))
 
 
+@pytest.mark.parametrize(
+    "model, device, gpus, precision",
+    [
+        ("gpt-neox-20b", "A100-SXM4-40GB", 96, "fp16-mixed"),
+        (
+            "gpt3-175b",
+            "H100-SXM5-80GB",
+            1024,
+            "bf16-mixed",
+        ),  # trained in both, fp16 where bf16 is no usual type
+    ],
+)
+def test_predict_and_layout_assume_a_published_precision(
+    model: str, device: str, gpus: int, precision: str
+) -> None:
+    cluster = {"device": device, "gpus": gpus}
+    assert Request(model=model, **cluster).resolve().precision.name == precision
+    assert find_layouts(model, **cluster, top=1).precision == precision
+
+
 @pytest.mark.parametrize("name", DEVICES)
 def test_software_is_not_older_than_its_device(name: str) -> None:
     stack = Request(model="resnet50", device=name, batch_size=1).resolve().stack

@@ -10,6 +10,7 @@ import pytest
 from front_door import request_arguments
 from precision_time.corpus.jobs import job_of, request_of
 from precision_time.corpus.measurement import Measurement
+from precision_time.errors import UnknownNameError
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.priced import predict_step_times
 from precision_time.predict.api import predict
@@ -83,3 +84,17 @@ def test_the_founding_job_names_its_measured_run(
 ) -> None:
     nearest = predict(parsed([*FOUNDING, *ROW_SAYS])).nearest_measurements[0]
     assert (nearest.source, nearest.measured_step_time_s) == (founding.source, founding.step_time_s)
+
+
+def test_names_that_trainers_have_for_devices_and_lengths() -> None:
+    asked = Request.of({"model": "gpt2", "num_gpus": 8, "max_seq_length": 512})
+    assert (asked.gpus, asked.seq_len) == (8, 512)
+    assert Request.of({"model": "gpt2", "world_size": 8, "sequence_length": 512}) == asked
+
+
+@pytest.mark.parametrize("family", ["qwen3", "llama", "gemma"])
+def test_a_family_is_no_model(family: str) -> None:
+    """transformers would build the default configuration of its type, which nobody trains."""
+    with pytest.raises(UnknownNameError) as caught:
+        Request(model=family).resolve()
+    assert any(name.startswith(f"{family}-") for name in caught.value.nearest)

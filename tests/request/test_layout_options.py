@@ -13,6 +13,7 @@ from precision_time.diagnostics import Diagnostics
 from precision_time.errors import ConfigError, LayoutError, PrecisionTimeError
 from precision_time.parallel.layout import CpCommType, Layout, Offload, PipelineSchedule, Recompute
 from precision_time.request.layout import fields_of, layout_of
+from precision_time.request.request import Request
 from precision_time.request.schema import RequestFields
 from precision_time.workload.resolve import load_workload
 from precision_time.workload.workload import Workload
@@ -109,3 +110,24 @@ def test_what_is_of_another_mode_is_refused(given: str, mode: str) -> None:
 def test_layers_alone_say_full_and_modules_selective() -> None:
     assert layout({"recompute_layers": 16}) == layout({"recompute": "full", "recompute_layers": 0.5})
     assert layout({"recompute_modules": "core_attn"}).recompute is Recompute.SELECTIVE
+
+
+INTERLEAVED = {"model": "llama3-70b", "device": "H100", "gpus": 64, "tp": 4, "pp": 4, "vpp": 5}
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        {"batch_size": 1, "global_batch_size": 128},
+        {"batch_size": 1, "global_batch_tokens": 128 * 8192},
+        {"batch_size": 1, "num_microbatches": 32},
+    ],
+)
+def test_a_global_batch_says_the_micro_batches_of_an_interleaved_pipeline(batch: dict[str, Any]) -> None:
+    assert Request(**INTERLEAVED, **batch).resolve().layout.num_microbatches == 32
+
+
+@pytest.mark.parametrize("batch", [{"batch_size": 1, "global_batch_size": 12}, {"batch_size": 1}])
+def test_micro_batches_of_an_interleaved_pipeline_come_in_groups(batch: dict[str, Any]) -> None:
+    with pytest.raises(LayoutError, match="groups of pp"):
+        Request(**INTERLEAVED, **batch).resolve()

@@ -10,6 +10,8 @@ import pytest
 from precision_time.cost.job import Job, Jobs
 from precision_time.cost.memory import memory_of, total_bytes
 from precision_time.errors import LayoutError
+from precision_time.request.practice import practice, scenarios
+from precision_time.request.question import question_of
 from precision_time.request.request import Request
 from precision_time.request.schema import LAYOUT_OPTIONS
 from published_runs import famous_runs
@@ -132,3 +134,15 @@ NOT_SAID = [
 @pytest.mark.parametrize("words", NOT_SAID)
 def test_published_runs_fit(parsed: Callable[[Sequence[str]], Request], words: str) -> None:
     assert fits(parsed(words.split()).resolve())
+
+
+@pytest.mark.parametrize(
+    "batch", [{"batch_size": 2048}, {"global_batch_size": 65536}], ids=["device", "step"]
+)
+def test_a_recommender_that_does_not_fit_is_not_sharded(batch: dict[str, int]) -> None:
+    """Its tables lie on different devices; gathered for every step they took a hundred times as long."""
+    request = Request.of({"model": "synthetic-recsys-medium", "device": "A100", "gpus": 32, **batch})
+    job = request.resolve()
+    assert not fits(job) and job.layout.zero_stage == 0
+    question = question_of(request, job.workload, job.cluster)
+    assert not any(each.fields.get("zero_stage") for each in scenarios(practice(question)))

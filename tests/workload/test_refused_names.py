@@ -21,6 +21,17 @@ NAMES = (
     *("StyleGAN3", "stylegan3-t", "stylegan3-r-1024", "BigGAN-128"),
     *("I3D", "i3d_r50", "SlowOnly", "slowonly_r50", "slowfast-r101", "X3D_M", "bmn", "STGCN"),
     *("rwkv7", "RWKV-7-2.9B", "sam2.1", "RTDETR", "rtdetrv2-r50", "yolo12", "yolov12n", "yolov13"),
+    *(
+        "SVD",
+        "stable-video-diffusion",
+        "CogVideoX-5b",
+        "PSPNet",
+        "deeplabv3+",
+        "SASRec",
+        "BERT4Rec",
+        "LightGCN",
+    ),
+    *("ppo", "SAC", "muzero", "impala", "OpenVLA-7b"),
     *("mask-rcnn-fbnet_default", "imagen-base-2b", "kervresnet34", "bidaf", "baidunet9p"),
 )
 ALSO = ("efficientvit_m4", "efficientvit-m0")

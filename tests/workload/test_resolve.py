@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from precision_time.diagnostics import Severity
 from precision_time.errors import ConfigError, UnknownNameError
+from precision_time.request.request import Request
 from precision_time.workload.families.tables import (
     alias_table,
     dataset_table,
@@ -15,11 +17,13 @@ from precision_time.workload.families.tables import (
 )
 from precision_time.workload.resolve import (
     canonical_name,
+    cautions_of,
     check_named_in_data,
     known_models,
     load_workload,
     model_names,
     search_models,
+    usual_of,
 )
 from precision_time.workload.zoo import zoo_index
 
@@ -35,6 +39,10 @@ from precision_time.workload.zoo import zoo_index
         ("mistralai/Mistral-7B-Instruct-v0.2", "mistral-7b-v0.2"),
         ("Llama-2-7b-hf", "llama2-7b"),
         ("openai-community/gpt2", "gpt2"),
+        ("nvidia/Nemotron-4-340B-Base", "nemotron-340b"),
+        ("mt-nlg-530b", "turing-530b"),
+        ("ai21labs/AI21-Jamba-1.5-Mini", "jamba-v0.1"),
+        ("granite-3-8b", "granite-3.1-8b"),
     ],
 )
 def test_spellings(spelling: str, name: str) -> None:
@@ -124,6 +132,13 @@ def test_task_chooses_head_and_length(task: str, dataset: str | None, seq_len: i
     assert load_workload("bert-large", task=task, dataset=dataset).graph.seq_len == seq_len
 
 
+@pytest.mark.parametrize("dataset", ["sst2", "mnli", "cola", "glue-sst2"])
+def test_a_task_of_glue_is_read_by_any_of_its_names(dataset: str) -> None:
+    work = load_workload("bert-base", dataset=dataset)
+    assert (work.graph.seq_len, work.optimizer) == (128, "adamw")
+    assert not any(node.n == 30522 for node in work.graph.nodes)
+
+
 def test_question_answering_has_no_vocabulary_head() -> None:
     qa = load_workload("bert-large", task="squad-finetune", seq_len=384).graph
     pretrain = load_workload("bert-large", task="lm-pretrain", seq_len=384).graph
@@ -138,6 +153,63 @@ def test_units_and_defaults() -> None:
     assert (bert.throughput_unit, bert.units_per_sample, bert.optimizer) == ("sequences/s", 1, "lamb")
     assert load_workload("bert-large", optimizer="adam").optimizer == "adam"
     assert load_workload("mixtral-8x7b").family == "moe"
+
+
+@pytest.mark.parametrize(
+    ("name", "samples"),
+    [
+        *(
+            ("mnist", 60_000),
+            ("tiny-imagenet", 100_000),
+            ("ADE20K", 20_210),
+            ("VOC", 16_551),
+            ("voc2012", 10_582),
+        ),
+        *(("LAION400M", 400_000_000), ("k400", 240_000), ("celeba", 162_770), ("criteo-kaggle", 45_840_617)),
+        *(
+            ("common_voice", 1_101_170),
+            ("mozilla-foundation/common_voice_11_0", 948_736),
+            ("wmt16", 4_548_885),
+        ),
+    ],
+)
+def test_data_sets_as_people_call_them(name: str, samples: int) -> None:
+    assert load_workload("resnet18", dataset=name).dataset_samples == samples
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        *(("whisper", "whisper-small"), ("wav2vec2", "wav2vec2-base"), ("segformer", "segformer-b0")),
+        *(
+            ("yolo11", "yolo11n"),
+            ("YOLOv5", "yolov5s"),
+            ("yolov8", "yolov8n"),
+            ("swinv2", "swinv2_tiny_window8_256"),
+        ),
+    ],
+)
+def test_a_family_by_its_bare_name_is_its_usual_size(name: str, meant: str) -> None:
+    assert canonical_name(name) == normalize(meant)
+    assert [meant in said and "the usual one" in said for said in usual_of(name)] == [True]
+
+
+@pytest.mark.parametrize("name", ["yolov8n", "vit-l", "llama-3.1-8b-instruct", "gpt2", "Llama-2-7b-hf"])
+def test_nothing_is_assumed_of_a_name_that_says_its_size(name: str) -> None:
+    assert usual_of(name) == ()
+
+
+def test_the_size_that_was_taken_is_among_the_assumptions() -> None:
+    said = Request.of({"model": "yolov8", "device": "A100", "batch_size": 32}).resolve().diagnostics
+    assert "'yolov8' read as yolov8n, the usual one." in [item.text for item in said]
+
+
+def test_a_model_known_by_its_training_says_what_is_not_priced() -> None:
+    for name in ("dino", "facebook/dino-vits16", "dinov2-b"):
+        assert ["student" in said and "4 times" in said for said in cautions_of(name)] == [True]
+    assert cautions_of("vit-s") == ()
+    said = Request.of({"model": "dino", "device": "A100", "batch_size": 32}).resolve().diagnostics
+    assert [item.severity for item in said if "global" in item.text] == [Severity.WARNING]
 
 
 def test_dataset_sizes() -> None:
@@ -343,9 +415,9 @@ def test_spellings_do_not_join_digits() -> None:
     [
         ("vit-l-99", "vit", "vit-l"),
         ("llama5-8b", "llama", "llama3-8b"),
-        ("yolov8", "yolo", "yolov8n"),
+        ("yolov8-q", "yolo", "yolov8"),
         ("resent-50", "resnet", "resnet50"),
-        ("whisper", "whisper", "whisper-small"),
+        ("whisper-smal", "whisper", "whisper-small"),
         ("qwen2-9b", "qwen", "qwen2-7b"),
         ("my-mixtral-8x9b", "mixtral", "mixtral-8x7b"),
     ],

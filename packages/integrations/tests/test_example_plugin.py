@@ -63,7 +63,13 @@ def example(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The example, declared as its installation would."""
     declared = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]["entry-points"]
     groups = {group.removeprefix("precision_time."): entries for group, entries in declared.items()}
-    inside = {"routes", "captures", "executors", "price_lists"}  # which come with the package
+    inside = {
+        "routes",
+        "captures",
+        "executors",
+        "price_lists",
+        "trained_predictors",
+    }  # which come with the package
     assert set(groups) == set(plugins.GROUPS) - inside
     monkeypatch.syspath_prepend(str(EXAMPLE / "src"))
     declare(folder, groups, name=NAME)
@@ -240,7 +246,8 @@ from precision_time_integrations.online.trainers import trainer_adapters
 from precision_time_papers.registry import PREDICTORS
 formats = [each.name for each in importers()]
 names = (known_device_names(), stack_names(), PREDICTORS, formats, trainer_adapters())
-print(json.dumps([sorted(name for name in group if 'xample' in name or 'median' in name) for group in names]))
+ours = [sorted(name for name in group if name.lower().startswith(('example', 'median'))) for group in names]
+print(json.dumps(ours))
 """
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True,

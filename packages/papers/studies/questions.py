@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from precision_time.array_file import packed
-from precision_time.arrays import Floats, Indices, Ints
+from precision_time.arrays import Bools, Floats, Indices, Ints
 from precision_time.corpus.jobs import request_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.protocols import PROTOCOLS, publisher, source_name
@@ -50,7 +50,14 @@ from precision_time.learn.novelty import KINDS
 from precision_time.learn.table import JobTable, job_table
 from precision_time.learn.training import HELD_OUT, row_weights
 from precision_time.predict.question_model import said_of
-from precision_time.predict.scenarios import Scenario, Widening, leaves_layout_open, mixture, scenarios_of
+from precision_time.predict.scenarios import (
+    Scenario,
+    Widening,
+    leaves_layout_open,
+    mixture,
+    on_bearable_links,
+    scenarios_of,
+)
 from precision_time.render.table import columns_of, markdown_lines
 from precision_time.request.request import Request
 from precision_time.request.schema import LAYOUT_OPTIONS
@@ -105,6 +112,8 @@ class Asked:
     row: Measurement
     level: str
     weights: Floats
+    links: Bools
+    """Whether each scenario names a network."""
     first: int
     layout_open: bool
     said: Floats
@@ -160,13 +169,12 @@ def asked_of(
             except PrecisionTimeError:
                 refused += 1
                 continue
-            as_run = [
-                (each.weight, job) for each in found if (job := _as_run(each, found[0].job)) is not None
-            ]
-            weights = np.array([weight for weight, _ in as_run])
+            as_run = [(each, job) for each in found if (job := _as_run(each, found[0].job)) is not None]
+            weights = np.array([each.weight for each, _ in as_run])
             asked.append(
                 Asked(
-                    row=row, level=level, weights=weights / weights.sum(), first=len(jobs),
+                    row=row, level=level, weights=weights / weights.sum(),
+                    links=np.array([each.names_links for each, _ in as_run]), first=len(jobs),
                     layout_open=leaves_layout_open(found), said=said_of([request])[0],
                 )
             )  # fmt: skip
@@ -222,12 +230,15 @@ def mixed(
 ) -> tuple[Floats, Floats, Floats]:
     """Medians and intervals of the questions' mixtures, from the times of all jobs and their factors."""
     width = max(len(each.weights) for each in asked)
-    weights = np.zeros((len(asked), width))
+    weights, links = np.zeros((len(asked), width)), np.zeros((len(asked), width), dtype=bool)
     place = np.array([[each.first] * width for each in asked], dtype=np.intp)
     for number, each in enumerate(asked):
         weights[number, : len(each.weights)] = each.weights
+        links[number, : len(each.weights)] = each.links
         place[number, : len(each.weights)] = each.first + np.arange(len(each.weights))
     times = step_s[place]
+    weights = on_bearable_links(weights, links, times)
+    weights /= weights.sum(axis=1)[:, None]
     return mixture(
         times, times * low[place], times * high[place], weights, np.full(len(asked), COVERAGE),
         layout_open=np.array([each.layout_open for each in asked]), widening=widening,

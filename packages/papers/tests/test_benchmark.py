@@ -259,6 +259,12 @@ def test_ours_prices_a_row_as_the_run_that_it_is(rows: list[facts.Row]) -> None:
     runs = [each for each in load_corpus() if each.source in some and facts.beyond_doubt(each)]
     found = [(key(facts.facts_of(each)[0]), job_of(each)) for each in runs]
     asked = [(by_key[each]["request"], job) for each, job in found if each in by_key]
+    # An edition keeps the years that were assumed when it was drawn, which may be read otherwise since.
+    asked = [
+        (text, job)
+        for text, job in asked
+        if json.loads(text).get("software") == pytest.approx(job.stack.framework_year)
+    ]
     assert len(asked) > 20
     answers = [seconds for seconds, _, _ in fitting.ask([request for request, _ in asked], trees=False)]
     assert answers == pytest.approx(job_table([job for _, job in asked]).analytical_s.tolist(), rel=1e-9)

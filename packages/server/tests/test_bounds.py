@@ -186,8 +186,8 @@ def test_anchors_are_compared_with_those_of_their_job_alone(monkeypatch: pytest.
         {"batch_size": 1 + n % 16, "gpus": 2 ** (n // 16), "step_time_s": 1.0 + n % 16} for n in range(64)
     ]
     looked: list[object] = []
-    found = anchors_module._fields
-    monkeypatch.setattr(anchors_module, "_fields", lambda layout: looked.append(layout) or found(layout))
+    found = anchors_module._but_for_the_batch
+    monkeypatch.setattr(anchors_module, "_but_for_the_batch", lambda job: looked.append(job) or found(job))
     request = Request.of({"model": "resnet50", "device": "A100", "gpus": 8})
     read = [anchors_module._read(request, each) for each in some]
     looked.clear()

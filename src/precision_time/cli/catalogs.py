@@ -26,6 +26,7 @@ _PEAKS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 def devices(
     name: str | None = None,
     *,
+    search: str | None = None,
     node_types: bool = False,
     json_output: JsonOption = False,
     **fields: Any,
@@ -42,6 +43,9 @@ def devices(
     )
     from ..hardware.words import with_cluster_words
 
+    def named(*texts: str) -> bool:
+        return all(word in " ".join(texts).lower() for word in (search or "").lower().split())
+
     own = load_custom(fields["custom"]) if fields.get("custom") else Custom()
     host = None
     if name is not None:
@@ -51,6 +55,7 @@ def devices(
         nodes = [*own.node_types.values(), *known_node_types()]
         if host is not None:
             nodes = [own.find_node_type(host) or get_node_type(host)]
+        nodes = [node for node in nodes if named(node.name, node.device)]
         rows: Iterable[tuple[str, ...]] = (
             (
                 node.name,
@@ -65,7 +70,8 @@ def devices(
         columns: tuple[str, ...] = ("node type", ">devices", "device", "inside", "between nodes", "wired as")
         write_catalog("node_types", map(asdict, nodes), columns, rows, json_output)
     elif name is None:
-        found = [*own.devices.values(), *known_devices()]
+        listed = (*own.devices.values(), *known_devices())
+        found = [device for device in listed if named(device.name, device.vendor, device.arch)]
         rows = (
             (
                 *(device.name, device.arch, format_bytes(device.memory_bytes)),

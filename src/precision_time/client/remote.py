@@ -98,7 +98,8 @@ class Server:
 
     def plan(self, model: Any, **arguments: Any) -> Plan:
         """`plan`, there."""
-        return self.client.plan(**self._sent({"model": model, **_stated(arguments)}))
+        stated = {name: value for name, value in arguments.items() if value is not None}
+        return self.client.plan(**self._sent({"model": model, **stated}))
 
     def find_layouts(self, request: Request, *, fix: Sequence[str], top: int) -> LayoutSearch:
         """`find_layouts`, there."""
@@ -151,10 +152,6 @@ def _is_known(model: Any) -> bool:
     except ConfigError:
         return False
     return True
-
-
-def _stated(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in arguments.items() if value is not None}
 
 
 _chosen: Server | None = None

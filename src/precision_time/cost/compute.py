@@ -50,6 +50,8 @@ _MEANS = {"mean_inner": "k", "mean_outer": "n", "mean_kernel_area": "kernel"}
 """Facts that are geometric means of a column of the products."""
 _SHORT_S = 1e-5
 _NARROW = np.array([dtype.num_bytes <= DType.BF16.num_bytes or dtype is DType.TF32 for dtype in DTYPES])
+_SCALED = np.array([dtype.num_bytes < DType.BF16.num_bytes for dtype in DTYPES])
+"""Types that need a scale, and so a pass of their own, before they are written."""
 _SELECTIVE = np.array(
     [op_class in (OpClass.BMM, OpClass.SOFTMAX, OpClass.ATTENTION) for op_class in OP_CLASSES]
 )
@@ -179,8 +181,10 @@ def _device_kernels(
         if stack.fused_kernels
         else compiler.fusion
     )
-    scale = local.sequential_steps * local.repeat * stack_shortfall(stack.profile, device.arch)
+    scale = local.sequential_steps * local.repeat * stack_shortfall(stack.profile, device)
+    of_activations = local.is_cast & (local.bytes_per_sample > 0.0) & ~_SCALED[local.dtype]
     scale = scale * np.where(_FUSIBLE[local.op_class] | local.is_cast, fusion, 1.0)
+    scale = np.where(of_activations, scale * compiler.casts, scale)
     forward, again = local.phase == 0, _recomputed(local, shares, cut, graph)
     passes = np.stack([forward, ~forward, again])
     named = np.where(local.is_cast, _OF_KERNELS.index(CASTS), _TERM[local.op_class])
@@ -260,6 +264,7 @@ def _compute_costs(
         stage_backward_s=backward_s,
         facts={
             **_facts(kernels.whole, micro_batch_size * kernels.samples_of_work, whole_s, sums[:, last:]),
+            "kernels_s": all_s,
             "host_s": host_slowest_s,
         },
     )
@@ -286,7 +291,12 @@ def longer_of(one_s: Floats, other_s: Number) -> Floats:
 
 def kernels_and_host(arch: str) -> Callable[[Floats, Number], Floats]:
     """How the times of kernels and host make up a step: at once (`longer_of`), or on a processor in turn."""
-    return operator.add if measured(arch).get("serial", False) else longer_of
+    return operator.add if in_turn_on(arch) else longer_of
+
+
+def in_turn_on(arch: str) -> bool:
+    """Whether host and kernels work one after the other."""
+    return bool(measured(arch).get("serial", False))
 
 
 def first_slowest(stage_s: Floats) -> Indices:

@@ -5,7 +5,7 @@ Figures and their sources: `data/input.toml`, fitted by data/calibrate_host.py.
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
 from ..arrays import Floats
 from ..cache import data
@@ -14,7 +14,7 @@ from ..hardware.nodes import find_node_type
 from ..records import dataclass
 from ..workload.workload import Workload
 from .constants import constants
-from .job import Jobs
+from .job import Jobs, of_groups
 from .stacks import Stack
 
 SYNTHETIC = "synthetic"
@@ -55,7 +55,7 @@ def feed_of(workload: Workload, cluster: Cluster, stack: Stack) -> Feed:
     return Feed(
         loader=stack.loader or SYNTHETIC,
         kind=kind,
-        cores=_cores(cluster, stack.loader_cores),
+        cores=min(_cores(cluster, stack.loader_cores), _workers(cluster, stack)),
         core_s=float(table["core_ms"].get(stack.loader, 0.0)) * 1e-3,
     )
 
@@ -83,23 +83,27 @@ def _cores(cluster: Cluster, cores_per_host: float) -> float:
     The nodes of a cluster may be more than one host each (NVL72, pods): `NodeType.devices` are a host's.
     """
     table = constants("input")["cores"]
-    held = _devices_of_host(cluster.node_type) or cluster.devices_per_node
+    node = find_node_type(cluster.node_type) if cluster.node_type else None
+    of_host = node.devices if node is not None and node.domain else 0.0
+    held = of_host or cluster.devices_per_node
     hosts = max(cluster.num_nodes, cluster.num_devices / held)
     cores = cores_per_host or table.get(cluster.node_type, table["per_device"] * held)
     return float(hosts * cores)
 
 
-def _devices_of_host(node_type: str) -> float:
-    """Devices of a host where a node of that type is several hosts, else 0."""
-    node = find_node_type(node_type) if node_type else None
-    return node.devices if node is not None and node.domain else 0.0
+def _workers(cluster: Cluster, stack: Stack) -> float:
+    """Workers of all processes, one for each device, as many as the framework starts by itself."""
+    each = constants("input")["workers"].get(stack.framework, math.inf)
+    return math.inf if stack.loader_cores else float(each * cluster.num_devices)
 
 
-def input_s(group: Jobs) -> Floats:
-    """Seconds in which the hosts' cores prepare the samples of one optimizer step, shape (C,).
+def input_s(jobs: Jobs) -> Floats:
+    """Seconds in which the hosts' cores prepare the samples of one optimizer step, shape (n,).
 
     Assumes: every core is busy with samples, each host feeds its own devices.
     """
-    feed = feed_of(group.workload, group.cluster, group.stack)
-    samples = group.micro_batch_size * (group.num_microbatches * group.layout.dp)
-    return np.asarray(samples / feed.samples_per_s, dtype=np.float64)
+    dp, rate = of_groups(
+        jobs, lambda job: (job.layout.dp, feed_of(job.workload, job.cluster, job.stack).samples_per_s)
+    )
+    seconds: Floats = jobs.micro_batch_size * (jobs.num_microbatches * dp) / rate
+    return seconds

@@ -6,7 +6,7 @@ n jobs are a table, `Jobs`: those that differ only in how their batch is cut up 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace
 from enum import StrEnum
 from itertools import accumulate
@@ -184,6 +184,8 @@ class Jobs:
     @classmethod
     def together(cls, tables: Sequence[Jobs]) -> Jobs:
         """Tables one after the other, each group its own."""
+        if len(tables) == 1:
+            return tables[0]
         starts = accumulate((len(table.shared) for table in tables), initial=0)
         groups = [table.group + start for table, start in zip(tables, starts, strict=False)]
         return cls(
@@ -277,6 +279,11 @@ class Jobs:
     def stragglers(self) -> bool:
         """Whether the slowest of many devices is allowed for."""
         return self.shared[0].stragglers
+
+
+def of_groups(jobs: Jobs, value: Callable[[Job], float | tuple[float, ...]]) -> Floats:
+    """A figure of what jobs share, at every row, shape (n,); of several a row each, shape (figures, n)."""
+    return np.array([value(job) for job in jobs.shared], dtype=np.float64).T[..., jobs.group]
 
 
 def group_key(job: Job) -> Hashable:

@@ -259,17 +259,25 @@ def optimizer_terms(
 
 
 def offload_s(
-    layout: Layout, device: Device, policy: PrecisionPolicy, *, params: float, rounds: Number
+    layout: Layout,
+    device: Device,
+    policy: PrecisionPolicy,
+    *,
+    params: float,
+    frozen_bytes: float,
+    rounds: Number,
 ) -> Number:
     """Transfers and host update per optimizer step with states or parameters in host memory, all exposed.
 
     Gradients go down, the host updates, parameters come up; the update streams through the host's memory.
+    Weights that stay there, trained and frozen, come up for each pass of each micro batch.
 
     Args:
         layout: What is offloaded.
         device: For its PCIe bandwidth.
         policy: Types of gradients and parameters.
         params: Elements whose state this device's rank holds.
+        frozen_bytes: Weights that nothing updates, of this device's rank.
         rounds: Micro batches of a step.
 
     Reference: Ren et al., ZeRO-Offload, USENIX ATC 2021.
@@ -278,6 +286,6 @@ def offload_s(
     pcie = device.pcie_bandwidth_bytes_per_s * host["pcie_share"]
     moved: Number = params * (policy.reduce.num_bytes + policy.activation.num_bytes)
     if layout.offload is Offload.PARAMETERS:
-        moved = moved + params * policy.activation.num_bytes * 2.0 * rounds
+        moved = moved + (params * policy.activation.num_bytes + frozen_bytes) * 2.0 * rounds
     seconds: Number = moved / pcie + params * host["update_bytes"] / host["memory_bytes_per_s"]
     return seconds

@@ -30,7 +30,7 @@ from ..records import dataclass
 from ..workload.graph import OpClass
 from .constants import constants, measured
 from .job import Jobs
-from .stacks import Stack, category_of_stack, kind_of_stack
+from .stacks import Stack, category_of_stack, kernels_of_stack, kind_of_stack
 
 CONVOLUTIONS = ("conv_1x1", "conv_3x3", "conv_other")
 UNALIGNED = "grouped_conv_unaligned"
@@ -399,8 +399,9 @@ def kernel_kinds(step: LoweredStep, channels_last: bool) -> tuple[Indices, Indic
 def _distinct(step: LoweredStep) -> tuple[LoweredStep, Indices]:
     """The kernels of a step that differ in what their time depends on, and which of them each one is."""
     table = np.stack([np.asarray(getattr(step, name), dtype=np.float64) for name in _TIMED], axis=1)
+    rows: Any = table.view(np.dtype((np.void, table.itemsize * len(_TIMED)))).ravel()
     seen: dict[bytes, int] = {}
-    which = np.array([seen.setdefault(row.tobytes(), len(seen)) for row in table], dtype=np.intp)
+    which = np.array([seen.setdefault(row, len(seen)) for row in rows.tolist()], dtype=np.intp)
     first = np.empty(len(seen), dtype=np.intp)
     first[which[::-1]] = np.arange(len(which))[::-1]
     columns = {item.name: getattr(step, item.name)[first] for item in fields(LoweredStep)}
@@ -459,6 +460,8 @@ class CompilerRates:
 
     fusion: float
     """Share of the traffic of memory-bound kernels that remains after fusion."""
+    casts: float
+    """What remains of that of casts of activations between 16 and 32 bits."""
     host: float
     """Host time per kernel launch relative to eager PyTorch."""
 
@@ -467,11 +470,11 @@ def compiler_rates(compiler: str) -> CompilerRates:
     """Rates of a compiler of `cost/data/kernels.toml`; one that is not listed counts as none.
 
     >>> compiler_rates("none")
-    CompilerRates(fusion=1.0, host=9.0)
+    CompilerRates(fusion=1.0, casts=1.0, host=9.0)
     """
     table = constants("kernels")["compilers"]
     entry = table.get(compiler, table["none"])
-    return CompilerRates(fusion=entry["fusion"], host=entry["host"])
+    return CompilerRates(fusion=entry["fusion"], casts=entry["casts"], host=entry["host"])
 
 
 @data
@@ -525,15 +528,17 @@ def matrix_rate(device: Device) -> float:
     return min(peak_flops_per_s(device, DType.FP16) / (device.sm_count * device.boost_hz * whole), 1.0)
 
 
-def stack_shortfall(profile: str, arch: str = "") -> float:
+def stack_shortfall(profile: str, device: Device | None = None) -> float:
     """How many times longer kernels take in a stack than the best software makes them.
 
     Args:
         profile: Name of the stack.
-        arch: Of the device; rates that were measured were so under a stack, and fall short of nothing.
+        device: That runs it; rates that were measured were so under a stack, and fall short of nothing.
     """
-    if measured(arch):
-        return 1.0
+    if device is not None:
+        if measured(device.arch):
+            return 1.0
+        profile = kernels_of_stack(profile, device.vendor)
     table = constants("factors")["shortfall"]
     kind = kind_of_stack(profile)
     return float(table.get(profile, table.get(kind, table[category_of_stack(kind)])))

@@ -193,14 +193,13 @@ def _needed_bytes(
 
 def _by_precision(job: Job, frames: Sequence[Frame]) -> list[list[int]]:
     """Places of the frames that run in one precision."""
-    precision: dict[int, PrecisionPolicy] = {}
+    precision: dict[Hashable, PrecisionPolicy] = {}
     alike: dict[PrecisionPolicy, list[int]] = defaultdict(list)
     for place, frame in enumerate(frames):
-        layout = frame.layout(frame.batches[0], Recompute.NONE)
-        stage = layout.weights_stage
-        if stage not in precision:
-            precision[stage] = under(job, layout).precision
-        alike[precision[stage]].append(place)
+        sharding = frame.settings.get("zero_stage"), frame.settings.get("offload")
+        if sharding not in precision:
+            precision[sharding] = under(job, frame.layout(frame.batches[0], Recompute.NONE)).precision
+        alike[precision[sharding]].append(place)
     return [*alike.values()]
 
 

@@ -89,8 +89,8 @@ class StackProfile:
     kind: str = ""
     """Of a code base: the stack that it is a variety of, which answers for it where the base is new."""
     category: str = "script"
-    """suite (tuned for its models and devices), trainer (anybody's model) or script (a user's own): what the
-    speed of its kernels is taken from where nobody measured it."""
+    """suite (tuned for its models and devices), trainer (anybody's model), script (a user's own) or untuned
+    (no vendor's library): what the speed of its kernels is taken from where nobody measured it."""
     compiler: str = "none"
     channels_last: bool = False
     fused_optimizer: bool = False
@@ -331,6 +331,15 @@ def category_of_stack(name: str) -> str:
     """suite, trainer or script; of a stack that is not known: script."""
     profile = _profiles().get(name)
     return "script" if profile is None else profile.category
+
+
+def kernels_of_stack(name: str, vendor: str) -> str:
+    """The stack whose kernels a stack runs on the devices of a vendor: most often itself.
+
+    >>> kernels_of_stack("jax-xla", "Google"), kernels_of_stack("jax-xla", "NVIDIA")
+    ('jax-tpu', 'jax-xla')
+    """
+    return str(constants("stacks")["kernels_on"].get(vendor, {}).get(name, name))
 
 
 def kind_of_stack(name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays import Floats, Number, Same
 from ..cache import derived, memo
 from ..hardware.device import Device
-from ..parallel.layout import Offload
+from ..parallel.layout import Layout, Offload
 from ..parallel.schedules.contract import StageTimes
 from ..parallel.schedules.registry import schedule_of
 from ..precision.catalog import get_policy
@@ -19,17 +19,18 @@ from ..precision.lowered import LoweredStep
 from ..precision.lowering import IS_PRODUCT, lower
 from ..precision.policy import PrecisionPolicy
 from ..precision.quantization import amax_exchange, gathered_bytes
+from ..precision.rules import columns_under
 from ..records import dataclass
 from ..workload.graph import OpGraph
 from .axes import PassTimes, StepContext, as_seen, group_of, lines_of
 from .collectives import all_reduce_lines, min_time_s
 from .communication import AXES, MODEL_AXES, communication, model_communication
-from .compute import ComputeCosts, compute_costs, first_slowest, kernels_and_host, longer_of
+from .compute import ComputeCosts, compute_costs, first_slowest, in_turn_on, longer_of
 from .constants import constants
 from .data_axis import ParameterPart
 from .input import input_s
-from .job import Jobs, TimingScope
-from .memory import framework_memory, memory_of, total_bytes
+from .job import Job, Jobs, TimingScope, of_groups
+from .memory import framework_memory, frozen_bytes, memory_of, total_bytes
 from .optimizer import MatrixWeights, OptimizerForm, offload_s, optimizer_terms, optimizer_work
 from .overlap import GradientSchedule, fully_exposed, gradient_schedule
 from .roofline import kernel_model_of, product_flops_per_s
@@ -60,8 +61,8 @@ class StepCosts:
     """Work, traffic and shares that features are made of."""
     least_s: Floats
     """Seconds below which no step is (`utilization.least_step_s`)."""
-    memory: Mapping[str, Number]
-    """Named bytes on the fullest device (`memory.memory_of`)."""
+    memory: tuple[Mapping[str, Number], ...]
+    """Named bytes on the fullest device, of each group (`memory.memory_of`)."""
 
     @property
     def link_s(self) -> Floats:
@@ -71,78 +72,93 @@ class StepCosts:
 
 def price(group: Jobs, memory: Mapping[str, Number] | None = None) -> StepCosts:
     """Analytical costs of the jobs of a group, of which `memory_of` may be known already."""
-    return _assembled(group, _shared(group, memory))
+    return costs_of(group, [work_of(group, memory)])
 
 
-def price_both(
-    group: Jobs, other: Jobs, memory: Mapping[str, Number] | None = None
-) -> tuple[StepCosts, StepCosts]:
-    """Costs of two groups that differ in bf16 for fp16 and its scaling; the same work is priced once."""
-    shared = _shared(group, memory)
-    # Stacks that sum gradients in fp32 hold those of the two types elsewhere.
-    is_same = not framework_memory(group.stack).fp32_gradients
-    is_same = is_same and _is_same_work(_lowered(group), _lowered(other))
-    return _assembled(group, shared), _assembled(other, shared if is_same else _shared(other))
+class Work(NamedTuple):
+    """What the jobs of a group do beside their update, which loss scaling does not change.
 
+    Fields as of `StepCosts`.
+    """
 
-class _BeforeUpdate(NamedTuple):
-    """What a step does beside its update, which loss scaling does not change; fields as of `StepCosts`."""
-
-    compute: ComputeCosts
+    terms: Mapping[str, Floats]
+    """Of the kernels and of transfers to the host."""
     exposed: Mapping[str, Floats]
     link_seconds: Mapping[str, Floats]
-    memory: Mapping[str, Number]
     facts: Mapping[str, Floats]
+    memory: Mapping[str, Number]
+    parameters: LocalParameters
 
 
-def _shared(group: Jobs, memory: Mapping[str, Number] | None = None) -> _BeforeUpdate:
+def work_of(group: Jobs, memory: Mapping[str, Number] | None = None) -> Work:
+    """The work of a group, of which `memory_of` may be known already."""
     compute = compute_costs(_lowered(group), group, kernel_model_of(group))
-    exposed, link_seconds = _communication_terms(group, compute, local_parameters(compute))
+    parameters = local_parameters(compute)
+    exposed, link_seconds = _communication_terms(group, compute, parameters)
     memory = memory_of(group) if memory is None else memory
-    facts = {**compute.facts, **_more_facts(group, compute, total_bytes(memory))}
-    return _BeforeUpdate(compute, exposed, link_seconds, memory, facts)
+    filled = np.zeros(len(group)) + total_bytes(memory) / group.cluster.device.memory_bytes
+    facts = {**compute.facts, "memory_fill": filled}
+    terms = {**compute.terms, "offload_s": np.full(len(group), _offload_s(group, parameters))}
+    return Work(terms, exposed, link_seconds, facts, memory, parameters)
+
+
+def work_of_both(group: Jobs, other: Jobs, memory: Mapping[str, Number] | None = None) -> tuple[Work, Work]:
+    """That of two groups that differ in bf16 for fp16 and its scaling; the same work is priced once."""
+    work = work_of(group, memory)
+    # Casts before a softmax are inside of it in fp16 alone; stacks that sum gradients in fp32 hold those of
+    # the two types elsewhere.
+    policy, graph = group.precision, group.workload.graph
+    casts = (policy.autocast or policy.ruled) and columns_under(graph, policy).casts_inside.any()
+    is_same = not (casts or framework_memory(group.stack).fp32_gradients)
+    return work, work if is_same else work_of(other)
 
 
 def _lowered(group: Jobs) -> LoweredStep:
     return lower(group.workload.graph, group.precision, group.cluster.device.arch)
 
 
-def _is_same_work(step: LoweredStep, other: LoweredStep) -> bool:
-    """Whether two steps differ in fp16 for bf16 alone: not in casts, which a softmax has inside in fp16."""
-    named = ("op_class", "is_cast", "flops", "bytes_per_sample", "bytes_fixed", "launches")
-    return all(np.array_equal(getattr(step, name), getattr(other, name)) for name in named)
-
-
-def _assembled(group: Jobs, shared: _BeforeUpdate) -> StepCosts:
-    """The costs of a group whose work is priced."""
-    compute, exposed = shared.compute, shared.exposed
+def costs_of(jobs: Jobs, works: Sequence[Work]) -> StepCosts:
+    """The costs of jobs, shape (n,), from the work of each of their groups."""
+    named = ("terms", "exposed", "link_seconds", "facts")
+    terms, exposed, links, facts = (_together([getattr(each, name) for each in works]) for name in named)
     # While the device waits for the network the host catches up: the step is the longer of the two.
-    rounds = group.num_microbatches
+    rounds = jobs.num_microbatches
     waits_s = reduce(np.add, exposed.values()) - exposed["pipeline_bubble_s"]
-    busy_s = compute.busy_s * rounds + waits_s
-    stall_s = kernels_and_host(group.cluster.device.arch)(busy_s, compute.host_s * rounds) - busy_s
-    found = {
-        **compute.terms,
-        HOST_STALL: stall_s,
-        **_optimizer_terms(group, local_parameters(compute)),
-        **exposed,
-    }
+    busy_s, host_s = facts["kernels_s"] * rounds + waits_s, facts["host_s"] * rounds
+    in_turn, straggling, moving, fixed = of_groups(jobs, _figures)
+    stall_s = np.where(in_turn, busy_s + host_s, longer_of(busy_s, host_s)) - busy_s
+    found = {**terms, HOST_STALL: stall_s, **_optimizer_terms(jobs, works), **exposed}
     terms = {term.name: found.pop(term.name) for term in TERMS if term.name in found}
     assert not found, f"terms that cost/terms.py does not list: {sorted(found)}"
-    least_s = least_step_s(group)
+    least_s = least_step_s(jobs)
     even_s = _kept_to_peak(least_s, terms)
-    terms["straggler_s"] = _straggler_share(group) * even_s
+    terms["straggler_s"] = straggling * even_s
     step_s: Floats = even_s + terms["straggler_s"]
-    terms[DATA_STALL] = longer_of(step_s, input_s(group)) - step_s
+    terms[DATA_STALL] = longer_of(step_s, input_s(jobs)) - step_s
+    facts["bandwidth_saving"] = 1.0 - facts["bytes"] / (moving * jobs.micro_batch_size + fixed + 1.0)
     return StepCosts(
         terms=terms,
         step_time_s=step_s + terms[DATA_STALL],
         compute_s=reduce(np.add, (s for name, s in terms.items() if name not in EXPOSED_TERMS)),
-        link_seconds=shared.link_seconds,
-        facts=shared.facts,
+        link_seconds=links,
+        facts=facts,
         least_s=least_s,
-        memory=shared.memory,
+        memory=tuple(each.memory for each in works),
     )
+
+
+def _together(parts: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:
+    """Columns of groups, one after the other."""
+    if len(parts) == 1:
+        return {**parts[0]}
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _figures(job: Job) -> tuple[float, ...]:
+    """Whether host and kernels work in turn, the share of waiting for others, and `_wide_bytes`."""
+    waits = job.stragglers and job.layout.data_parallel_engine != "none"
+    share = straggler_share(job.cluster.num_devices, job.cluster.num_nodes) if waits else 0.0
+    return in_turn_on(job.cluster.device.arch), share, *_wide_bytes(job.workload.graph)
 
 
 def _kept_to_peak(least_s: Floats, terms: dict[str, Floats]) -> Floats:
@@ -206,35 +222,42 @@ def _matrices(step: LoweredStep, elements: Floats) -> MatrixWeights:
     )
 
 
-def _straggler_share(group: Jobs) -> float:
-    """What the slowest of many devices costs those that wait for it, as a share of the step."""
-    if not group.stragglers or group.layout.data_parallel_engine == "none":
+def _optimizer_terms(jobs: Jobs, works: Sequence[Work]) -> dict[str, Floats]:
+    """Update, unscale pass, host synchronization, the trainer's time per tensor."""
+    each = [_update_terms(job, work.parameters) for job, work in zip(jobs.shared, works, strict=True)]
+    columns = np.array([[*terms.values()] for terms in each]).T[:, jobs.group]
+    return dict(zip(each[0], columns, strict=True))
+
+
+def _update_terms(job: Job, local: LocalParameters) -> dict[str, float]:
+    """The same of one job."""
+    tensors = job.workload.graph.param_tensors * local.tensor_share
+    named = {"trainer_s": job.stack.host_per_tensor_s * tensors}
+    if job.layout.offload is not Offload.NONE or job.scope is TimingScope.NO_OPTIMIZER:
+        return named | dict.fromkeys(("optimizer_s", "unscale_s", "host_sync_s"), 0.0)
+    device, params = job.cluster.device, _updated(job.layout, local)
+    form = _optimizer_form(job.stack, device)
+    return named | _update_s(job.workload.optimizer, job.runs, form, local, Same(device), params, tensors)
+
+
+def _offload_s(group: Jobs, local: LocalParameters) -> Number:
+    """Transfers to the host and its update."""
+    layout = group.layout
+    if layout.offload is Offload.NONE or group.scope is TimingScope.NO_OPTIMIZER:
         return 0.0
-    return straggler_share(group.cluster.num_devices, group.cluster.num_nodes)
+    return offload_s(
+        *(layout, group.cluster.device, group.precision),
+        params=_updated(layout, local),
+        frozen_bytes=frozen_bytes(group),
+        rounds=group.num_microbatches,
+    )
 
 
-def _optimizer_terms(group: Jobs, local: LocalParameters) -> dict[str, Floats]:
-    """Update, unscale pass, host synchronization, transfers to the host, the trainer's time per tensor."""
-    layout, device, graph = group.layout, group.cluster.device, group.workload.graph
-    tensors = graph.param_tensors * local.tensor_share
+def _updated(layout: Layout, local: LocalParameters) -> float:
+    """Elements that a device updates."""
     sharded = layout.zero_stage > 0
     params = local.dense / (layout.shard_ranks if sharded else 1)
-    params += local.experts / (layout.expert_data_ranks if sharded else 1)
-    counted = 0.0 if group.scope is TimingScope.NO_OPTIMIZER else 1.0
-    trainer_s = group.stack.host_per_tensor_s * tensors
-    named: dict[str, Number] = {"trainer_s": trainer_s, "offload_s": 0.0}
-    if layout.offload is Offload.NONE:
-        form = _optimizer_form(group.stack, device)
-        seconds = _update_s(
-            group.workload.optimizer, group.precision, form, local, Same(device), params, tensors
-        )
-        named |= {name: value * counted for name, value in seconds.items()}
-    else:
-        named |= {"optimizer_s": 0.0, "unscale_s": 0.0, "host_sync_s": 0.0}
-        rounds = group.num_microbatches
-        moved_s = offload_s(layout, device, group.precision, params=params, rounds=rounds)
-        named["offload_s"] = moved_s * counted
-    return {name: np.full(len(group), value) for name, value in named.items()}
+    return params + local.experts / (layout.expert_data_ranks if sharded else 1)
 
 
 @memo(512)
@@ -405,16 +428,6 @@ def _parts(group: Jobs, step: LoweredStep, local: LocalParameters) -> tuple[Para
         )
         for name, (elements, total) in sizes.items()
     )
-
-
-def _more_facts(group: Jobs, compute: ComputeCosts, needed: Number) -> dict[str, Floats]:
-    """Facts that need more than the kernels of one policy."""
-    moving, fixed = _wide_bytes(group.workload.graph)
-    return {
-        "kernels_s": compute.busy_s,
-        "bandwidth_saving": 1.0 - compute.facts["bytes"] / (moving * group.micro_batch_size + fixed + 1.0),
-        "memory_fill": np.zeros(len(group)) + needed / group.cluster.device.memory_bytes,
-    }
 
 
 @derived

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from ..arrays import Floats
 from ..cache import derived
 from ..hardware.device import Device
@@ -17,7 +15,7 @@ from ..precision.policy import NARROW, DType, PrecisionPolicy
 from ..workload.graph import OpClass, OpGraph
 from ..workload.method import Method
 from .constants import constants
-from .job import Job, Jobs
+from .job import Job, Jobs, of_groups
 from .roofline import peak_flops_per_s
 
 _WINOGRAD = 2.25
@@ -115,19 +113,22 @@ def believed_flops_per_s(device: Device, peak: float) -> float:
     return min(float(kind["share"]) * peak, by_bandwidth)
 
 
-def least_step_s(group: Jobs) -> Floats:
-    """Seconds below which no step is, shape (C,); 0 where the peak is unknown.
+def least_step_s(jobs: Jobs) -> Floats:
+    """Seconds below which no step is, shape (n,); 0 where the peak is unknown.
 
     Of a device that nobody measured also what its kind reaches (data/unmeasured.toml).
     """
-    layout, cluster = group.layout, group.cluster
-    peak = peak_of_products(group.precision, cluster.device)
-    if peak is None:
-        return np.zeros(len(group))
-    peak = min(peak, believed_flops_per_s(cluster.device, peak))
-    flops = training_flops(group.workload.graph) * group.workload.real_share
-    most = (
-        most_utilization(group.workload.graph, group.precision, cluster.device) * peak * cluster.num_devices
-    )
-    seconds: Floats = group.micro_batch_size * (flops * group.num_microbatches * layout.dp / most)
+    flops, dp, most = of_groups(jobs, _flops_and_most)
+    seconds: Floats = jobs.micro_batch_size * (flops * jobs.num_microbatches * dp / most)
     return seconds
+
+
+def _flops_and_most(job: Job) -> tuple[float, float, float]:
+    """FLOPs of a sample, data ranks, and the FLOP/s that no step exceeds."""
+    graph, runs, device = job.workload.graph, job.runs, job.cluster.device
+    flops, dp = training_flops(graph) * job.workload.real_share, job.layout.dp
+    peak = peak_of_products(runs, device)
+    if peak is None:
+        return flops, dp, math.inf
+    peak = min(peak, believed_flops_per_s(device, peak))
+    return flops, dp, most_utilization(graph, runs, device) * peak * job.cluster.num_devices

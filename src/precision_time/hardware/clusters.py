@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil, prod
 from numbers import Integral
@@ -34,6 +35,8 @@ _MOST_DEVICES = 10_000_000
 _SWITCHED_BOARD = 8
 _BARE_NVLINK = frozenset({"nvlink3", "nvlink4", "nvlink5"})
 _TORUS = "ici"
+_SPANNED = re.compile(r"(\d+) hosts counted as")
+"""Of the assumption that a fabric spans hosts."""
 _NETWORK_WORDS = {
     False: "technology, Gbit/s of an adapter, adapters (ib-ndr-400g x8, ethernet-25g)",
     True: "Gbit/s of a host and technology (400g-ib, 8x400g-ib, 100g-tcp, efa-400g)",
@@ -292,6 +295,13 @@ def _network_nodes(
         f"{'node' if domains == 1 else 'nodes'} of the network"
     )
     return domains
+
+
+def nodes_in_words(nodes: int, assumptions: Iterable[str]) -> str:
+    """The nodes of an answer, or its hosts where a fabric spans several (`_network_nodes`)."""
+    for spanned in filter(None, map(_SPANNED.search, assumptions)):
+        return f"{spanned[1]} hosts " + ("of one fabric" if nodes == 1 else f"in {nodes} fabrics")
+    return "1 node" if nodes == 1 else f"{nodes} nodes"
 
 
 def _intra(spelling: str, device: Device, node: NodeType, per_node: float, said: _Said) -> Link:

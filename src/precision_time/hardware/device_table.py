@@ -169,6 +169,8 @@ def _resolve(name: str) -> tuple[str, str | None]:
     if hit is None and (slice_of := _slice(name)) is not None:
         device, count = slice_of
         return device, f"{name!r} read as {device}: a slice of that name has {count} chips"
+    if hit is None and (which := load_toml("aliases.toml")["kinds"].get(name.strip().lower().split(":")[0])):
+        raise UnknownNameError(kind="device", name=name, known=(), hint=f"{which}. {HINT}")
     if hit is None:
         raise UnknownNameError(kind="device", name=name, known=_offered(), hint=_missing(name) or HINT)
     return hit

@@ -18,6 +18,8 @@ from .links import parse_network
 _WORKSTATION = "workstation"
 _STANDARD = "standard"
 """What the full names of Azure's sizes begin with."""
+_SAGEMAKER = "ml."
+"""What stands before the name of an instance in SageMaker."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,12 +50,13 @@ class NodeType:
 
 
 def get_node_type(name: str) -> NodeType:
-    """The node type of a name or alias ("DGX-A100", "p4d", "p4d.24xlarge", "GB200 NVL72").
+    """The node type of a name or alias ("DGX-A100", "p4d", "ml.p4d.24xlarge", "GB200 NVL72").
 
     Raises:
         UnknownNameError: No such node type.
     """
-    found = _spellings().get(folded(name)) or _spellings().get(folded(name).removeprefix(_STANDARD))
+    spelled = folded(name.lower().removeprefix(_SAGEMAKER))
+    found = _spellings().get(spelled) or _spellings().get(spelled.removeprefix(_STANDARD))
     if found is None:
         raise UnknownNameError(
             kind="node type", name=name, known=_offered(), hint=f"All names: {', '.join(_nodes())}."

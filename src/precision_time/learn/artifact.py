@@ -25,6 +25,7 @@ from ..corpus.measurement import Measurement
 from ..cost.stacks import Stack
 from ..errors import NotFittedError
 from ..io import once_per_file, packaged, read_input, read_input_bytes, write_atomically
+from ..plugins import TRAINED, TRAINED_BY_MEMBERS, is_predictor, plugins
 from ..records import dataclass
 from .intervals import IntervalModel
 from .novelty import RunIndex, TrainingSet
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 ARTIFACT_SCHEMA_VERSION = 5
 PREDICTOR_VARIABLE = "PRECISION_TIME_PREDICTOR"
-"""Environment variable: folder of the predictor that answers where a request names none."""
+"""Environment variable: the predictor that answers where a request names none."""
 _ARRAYS, _CARD = "predictor.safetensors", "predictor.json"
 _OWN_ARRAYS = "predictor-{}.safetensors"
 """By their content, so that a card never finds arrays that are not its own."""
@@ -97,7 +98,10 @@ class TrainedPredictor(Predictor):
         }
         if not ships:
             stated["shipped_corpus"] = shipped_card()["corpus"]
-            stated["own"] = [_run_to_dict(run) for run in self.measurements.own.values()]
+            stated["own"] = [
+                {**{name: getattr(run, name) for name in _SHOWN_OF_A_RUN}, "stack": run.stack.profile}
+                for run in self.measurements.own.values()
+            ]
         card = {**self.model_card, **stated}
         write_atomically(folder / name, content)
         write_atomically(folder / _CARD, json.dumps(card, indent=1, sort_keys=True).encode())
@@ -128,21 +132,36 @@ def load_predictor(folder: Path) -> TrainedPredictor:
     return _load(folder, own=True)
 
 
-def chosen_predictor(folder: Path | str | None) -> TrainedPredictor:
-    """The predictor of a folder, else that of the environment variable, else the one that ships.
+def chosen_predictor(given: Path | str | None) -> TrainedPredictor:
+    """The predictor given, else that of the environment variable, else the one that ships.
 
-    It is read once as long as its card stays the same.
+    That of a folder is read once as long as its card stays the same.
+
+    Args:
+        given: A folder, or the name of a predictor that an installed package brings.
 
     Raises:
-        NotFittedError: As `load_predictor`.
+        NotFittedError: As `load_predictor`; if a package that brings it is not installed.
     """
-    named = folder or os.environ.get(PREDICTOR_VARIABLE)
+    named = given or os.environ.get(PREDICTOR_VARIABLE)
     if not named:
         return shipped_predictor()
+    if is_predictor(named):
+        return _of_plugin(str(named))
     try:
         return once_per_file(_of_card, Path(named) / _CARD)
     except (OSError, ValueError):
         return load_predictor(Path(named))  # which says what is missing
+
+
+def _of_plugin(name: str) -> TrainedPredictor:
+    plugin = plugins(TRAINED).get(name)
+    if plugin is None:
+        raise NotFittedError(
+            f"The predictor {name} is not installed. To fix: pip install {TRAINED_BY_MEMBERS[name]}."
+        )
+    found: TrainedPredictor = plugin.load()()
+    return found
 
 
 def _of_card(card: Path) -> TrainedPredictor:
@@ -196,10 +215,6 @@ def _check_versions(card: Mapping[str, Any], *, own: bool) -> None:
     for name, (what, ours) in wanted.items():
         if card[name] != ours:
             raise NotFittedError(f"{what} is {card[name]}, here it is {ours}")
-
-
-def _run_to_dict(run: Measurement) -> dict[str, Any]:
-    return {**{name: getattr(run, name) for name in _SHOWN_OF_A_RUN}, "stack": run.stack.profile}
 
 
 def _run_from_dict(stated: Mapping[str, Any]) -> Measurement:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cache import derived, memo
-from ..cost.job import Jobs, TimingScope
+from ..cost.job import Job, Jobs, TimingScope
 from ..cost.roofline import KIND, WIDTHS, peak_flops_per_s
 from ..cost.stacks import Stack, kind_names, kind_of_stack, suite_names
 from ..cost.step import StepCosts
@@ -57,43 +57,39 @@ _DEGREES = ("num_microbatches", "dp", "tp", "pp", "cp", "ep")
 _LOG_DEGREES = ("log_num_micro_batches", "log_dp", "log_tp", "log_pp", "log_cp", "log_ep")
 """Names of features are those that predictors were trained with; of fields, those of `Layout`."""
 _LOG_ROUNDS, _LOG_REPLICAS = 0, 1
+_LAYOUT_LOGS = [*range(len(_DEGREES)), len(_DEGREES) + 5]
+"""Which features of a layout are logarithms, as arrays of all groups are taken of."""
 _degrees = attrgetter(*_DEGREES)
 _TINY_S = 1e-9
 
 
-def group_features(group: Jobs, costs: StepCosts) -> tuple[tuple[str, ...], Floats]:
-    """Feature columns of a group of jobs.
+def features_of(jobs: Jobs, costs: StepCosts) -> tuple[tuple[str, ...], Floats]:
+    """Feature columns of jobs.
 
     Args:
-        group: C jobs.
+        jobs: n jobs, group by group.
         costs: Their analytical costs.
 
     Returns:
-        Names, the same for every group, and values of shape (C, features).
+        Names, the same for every group, and values of shape (n, features).
     """
-    layout = group.layout
-    of_layout = _layout_features(layout)
-    matmul = main_product(group.workload.graph, group.precision)
-    parts = (
-        _workload_features(group.workload.graph, group.workload.family),
-        _policy_features(group.precision, matmul),
-        _cluster_features(group.cluster, matmul),
-        of_layout,
-        _stack_features(group.stack, group.scope),
-    )
-    batch = _log(group.micro_batch_size)
-    rounds = _log(group.num_microbatches)
-    shared = rounds + of_layout.values[_LOG_REPLICAS]
+    kinds = zip(*map(_shared_features, jobs.shared), strict=True)
+    parts = [_Named(names=each[0].names, values=np.array([one.values for one in each])) for each in kinds]
+    of_layout = parts[-2].values
+    of_layout[:, _LAYOUT_LOGS] = _log(of_layout[:, _LAYOUT_LOGS])
+    batch = _log(jobs.micro_batch_size)
+    rounds = _log(jobs.num_microbatches)
+    shared = rounds + of_layout[jobs.group, _LOG_REPLICAS]
     priced = {
         **_term_features(costs),
         **_fact_features(costs),
         "log_micro_batch_size": batch,
         "log_global_batch_size": batch + shared,
     }
-    fixed = np.concatenate([part.values for part in parts])
-    features = np.empty((len(group), len(priced) + len(fixed)))
+    fixed = np.concatenate([part.values for part in parts], axis=1)
+    features = np.empty((len(jobs), len(priced) + fixed.shape[1]))
     features[:, : len(priced)] = np.concatenate([*priced.values()]).reshape(len(priced), -1).T
-    features[:, len(priced) :] = fixed
+    features[:, len(priced) :] = fixed[jobs.group]
     names = (*priced, *chain.from_iterable(part.names for part in parts))
     features[:, names.index(_LOG_DEGREES[_LOG_ROUNDS])] = rounds
     return names, features
@@ -101,7 +97,7 @@ def group_features(group: Jobs, costs: StepCosts) -> tuple[tuple[str, ...], Floa
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Named:
-    """Features that all jobs of a group have in common."""
+    """Features that all jobs of a group have in common; of several groups a row each."""
 
     names: tuple[str, ...]
     values: Floats
@@ -110,6 +106,19 @@ class _Named:
     def of(cls, features: Mapping[str, float]) -> _Named:
         """Names and values of a table."""
         return cls(names=tuple(features), values=np.array([*features.values()], dtype=np.float64))
+
+
+def _shared_features(job: Job) -> tuple[_Named, ...]:
+    """Of model, precision, cluster, layout and software."""
+    runs, graph = job.runs, job.workload.graph
+    matmul = main_product(graph, runs)
+    return (
+        _workload_features(graph, job.workload.family),
+        _policy_features(runs, matmul),
+        _cluster_features(job.cluster, matmul),
+        _layout_features(job.layout),
+        _stack_features(job.stack, job.scope),
+    )
 
 
 def _term_features(costs: StepCosts) -> dict[str, Floats]:
@@ -203,24 +212,22 @@ def _cluster_features(cluster: Cluster, matmul: DType) -> _Named:
 
 
 def _layout_features(layout: Layout) -> _Named:
-    recompute, offload = RECOMPUTE.index(layout.recompute), OFFLOAD.index(layout.offload)
+    """Before logarithms are taken."""
     values = {
         "virtual_pp": layout.vpp,
         "zero_stage": layout.zero_stage,
         "sequence_parallel": layout.sequence_parallel,
-        "checkpointing": recompute,
+        "checkpointing": RECOMPUTE.index(layout.recompute),
         "checkpointed_share": layout.recompute_share,
         "log_expert_tp": layout.tensor_degree_of_experts,
         "hybrid_sharding": 0 < layout.dp_shard < layout.data_ranks,
         "keeps_gathered": not layout.reshard_after_forward,
         "gathers_context": layout.cp_comm_type is CpCommType.ALL_GATHER,
-        "offload": offload,
+        "offload": OFFLOAD.index(layout.offload),
         "single_process": layout.data_parallel_engine == "dataparallel",
         "parameter_server": layout.data_parallel_engine == "parameter-server",
     }
     found = np.array([*_degrees(layout), *values.values()], dtype=np.float64)
-    logs = [*range(len(_DEGREES)), len(_DEGREES) + 5]
-    found[logs] = _log(found[logs])
     return _Named(names=(*_LOG_DEGREES, *values), values=found)
 
 

@@ -1,8 +1,8 @@
 """What of a job is new: how far it is from every measured run, by kind, and which runs are most like it.
 
 A job can be new in its model, its device, its number of devices, its software and its precision. The distance
-widens intervals, warns of extrapolation and finds the runs to show; with that of the software the correction
-shrinks. Units and the rate are `data/novelty.toml`.
+widens intervals, warns of extrapolation and finds the runs to show; with that of the software, and of a model
+that is far from all, the correction shrinks. Units and rates are `data/novelty.toml`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ _TOML = packaged_toml(__package__, "data/novelty.toml")
 _CONFIGURATION: Mapping[str, float] = _TOML["configuration"]
 KINDS: tuple[str, ...] = tuple(name for name in _TOML if name != "configuration")
 """What of a job can be new, in the order of the columns of a novelty."""
-_SOFTWARE = KINDS.index("software")
+_MODEL, _SOFTWARE = KINDS.index("model"), KINDS.index("software")
 FADE: float = _TOML["software"]["fade"]
 """Rate at which a correction shrinks with the distance to known software."""
+_FAR: float = _TOML["model"]["far"]
+_FAR_FADE: float = _TOML["model"]["far_fade"]
 _WEIGHT = np.array([_TOML[kind]["weight"] for kind in KINDS])
 _DIGITS = 3
 """Positions that agree to so many digits are one."""
@@ -78,23 +80,22 @@ class PositionIndex:
         order = np.argsort(models, kind="stable")
         sizes = np.cumsum(np.diff(self.starts)[order])
         first = int(np.searchsorted(sizes, reach)) + 1
-        found, by_kind, total = self._of_models(order[:first], squares, weights)
+        ranges = [slice(*self.starts[one : one + 2]) for one in order[:first].tolist()]
+        found = np.concatenate([self.by_model[its] for its in ranges])
+        by_kind, total = self._distances(found, squares, weights)
         limit = np.partition(total, reach - 1)[reach - 1] + _TIE
-        wanted = int(np.searchsorted(models[order], limit, side="right"))
-        if wanted > first:
-            found, by_kind, total = self._of_models(order[:wanted], squares, weights)
+        if np.count_nonzero(models <= limit) > first:
+            found = np.flatnonzero((models <= limit)[self.which[0]])
+            by_kind, total = self._distances(found, squares, weights)
             limit = np.partition(total, reach - 1)[reach - 1] + _TIE
         kept = np.flatnonzero(total <= limit)
         kept = kept[np.argsort(found[kept])]
         return found[kept], by_kind[:, kept]
 
-    def _of_models(
-        self, models: Indices, squares: Sequence[Floats], weights: Floats
-    ) -> tuple[Indices, Floats, Floats]:
-        """Positions of some first parts, their squared distances by kind, and the weighted sum of those."""
-        found = np.concatenate([self.by_model[self.starts[one] : self.starts[one + 1]] for one in models])
+    def _distances(self, found: Indices, squares: Sequence[Floats], weights: Floats) -> tuple[Floats, Floats]:
+        """Squared distances of some positions by kind, and the weighted sum of those."""
         by_kind = np.stack([own[which[found]] for own, which in zip(squares, self.which, strict=True)])
-        return found, by_kind, np.square(weights) @ by_kind
+        return by_kind, np.square(weights) @ by_kind
 
 
 @memo(16)
@@ -184,16 +185,17 @@ def training_set(jobs: JobTable, rows: Indices) -> TrainingSet:
 
 
 def shrinkage(novelty: Floats, fade: float = FADE) -> Floats:
-    """Share of the correction that is used, shape (n,): all of it where the software is known.
+    """Share of the correction that is used, shape (n,): all of it where software and kind of model are known.
 
     Args:
         novelty: Distance to the nearest measured run by kind, shape (n, len(KINDS)).
-        fade: Rate.
+        fade: Rate of the software.
 
     >>> shrinkage(np.zeros((1, len(KINDS)))).tolist()
     [1.0]
     """
-    share: Floats = (1.0 + novelty[:, _SOFTWARE]) ** -fade
+    beyond = np.maximum(novelty[:, _MODEL] - _FAR, 0.0)
+    share: Floats = (1.0 + novelty[:, _SOFTWARE]) ** -fade * (1.0 + beyond) ** -_FAR_FADE
     return share
 
 

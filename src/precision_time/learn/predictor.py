@@ -4,13 +4,14 @@
     step time = the time that errs least in percent, a little below the median (intervals.least_error)
 
 One ensemble of deep trees with random thresholds learns log(measured / analytical) of all runs. Far from the
-runs that it learned from the correction shrinks toward none, by what is new of the software alone: what was
-learned of a model or a device holds for another one, hardly what was learned of a stack for another stack
-(`novelty.toml`). A step takes at least what the same takes with a half, a quarter ... of the batch, and what
-the peak of the device allows.
+runs that it learned from the correction shrinks toward none, by what is new of the software: what was
+learned of a model or a device holds for another one, hardly what was learned of a stack for another. And by
+a model that is far from all (`novelty.toml`). A step takes at least what the same takes with a half, a
+quarter ... of the batch, and what the peak of the device allows.
 
 Answers, cross-validation, intervals, calibration and the search for layouts all call `Predictor.times`;
-nothing else reaches the trees.
+nothing else reaches the trees. A predictor that learns something else, as the founding paper's hierarchy of
+the papers does, overrides `correction` alone.
 
 References: Geurts et al., Extremely randomized trees, Machine Learning 63 (2006); trees are LightGBM's (Ke et
 al., NeurIPS 2017).
@@ -109,7 +110,8 @@ class Predictor:
         distance = self.training_set.novelty(jobs)
         every = jobs.opened()
         share = jobs.of_halves(shrinkage(distance, self.fade))
-        corrected_s = every.analytical_s * np.exp(share * self.trees.predict(readable(every)))
+        factor, exposed = self.correction(every)
+        corrected_s = every.analytical_s * np.exp(share * factor)
         # Trees know no peak: far from any measured run they would have steps do more than a device can.
         median_s = step_time_s = low_s = high_s = jobs.folded(np.maximum(corrected_s, every.least_s))
         if self.intervals is not None:
@@ -125,9 +127,18 @@ class Predictor:
             median_s=median_s,
             low_s=low_s,
             high_s=high_s,
-            exposed_s=step_time_s * (jobs.exposed_s / jobs.analytical_s),
+            exposed_s=step_time_s * exposed[: len(jobs)],
             distance=distance,
         )
+
+    def correction(self, jobs: JobTable) -> tuple[Floats, Floats]:
+        """What was learned of jobs in the columns of the predictor, shape (n,) each.
+
+        Returns:
+            log of the factor on the formulas before it shrinks, and the share of the step that is exposed
+            communication: here that of the formulas, as all terms share one factor.
+        """
+        return self.trees.predict(readable(jobs)), jobs.exposed_s / jobs.analytical_s
 
     def has_seen(self, indicator: str) -> bool:
         """Whether a measured run has an indicator column that distances know, as `stack.megatron`."""

@@ -18,8 +18,10 @@ class PricedJobs:
 
     counts: tuple[int, ...]
     """Rows of each group."""
-    costs: tuple[StepCosts, ...]
-    """By group; first those of its jobs, then of smaller ones (`table.priced_groups`)."""
+    costs: StepCosts
+    """Of these jobs and of smaller ones (`table.priced_groups`)."""
+    places: Indices
+    """Which of the costs are those of the rows of the table."""
     table: JobTable
     rows: Indices
     """The row of each job that was given, shape (n,)."""
@@ -43,6 +45,8 @@ def predict_step_times(jobs: Sequence[Job], predictor: Predictor, *, coverage: f
         predictor: The trained predictor.
         coverage: Probability that each interval holds, 0..1; one for all or shape (n,).
     """
+    if not jobs:
+        return predictor.times(JobTable.together([]), coverage=coverage)
     return price_jobs(Jobs.of(jobs)).times(predictor, coverage=coverage)
 
 
@@ -50,10 +54,5 @@ def price_jobs(jobs: Jobs) -> PricedJobs:
     """Price jobs, each once, groups of like ones at once."""
     once, rows = jobs.distinct()
     groups = [*once.groups()]
-    priced = [*priced_groups(groups)]
-    return PricedJobs(
-        counts=tuple(map(len, groups)),
-        costs=tuple(costs for costs, _ in priced),
-        table=JobTable.together([table for _, table in priced]),
-        rows=rows,
-    )
+    costs, table, places = priced_groups(groups)
+    return PricedJobs(counts=tuple(map(len, groups)), costs=costs, places=places, table=table, rows=rows)

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Ints, Number
+from ..arrays import Indices, Ints, Number
 from ..cache import memo
 from ..cost.job import Job, Jobs, group_key
 from ..cost.memory import memory_of_each
-from ..cost.step import StepCosts, price, price_both
+from ..cost.step import StepCosts, Work, costs_of, work_of, work_of_both
 from ..errors import NotFittedError
+from ..executor import in_chunks
 from ..precision.support import as_bf16
 from ..records import dataclass
-from .features import INDICATORS, group_features
+from .features import INDICATORS, features_of
 
 Floats = NDArray[np.float64]
 
 JOB_ARRAYS = ("features", "analytical_s", "compute_s", "exposed_s", "least_s")
 """Fields of a JobTable with one row per job."""
 _DIGITS = 9
+_GROUPS = 256
+"""Groups that are priced together: what is kept of them until then stays small."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,8 +110,14 @@ class JobTable:
                 halves[start : start + len(table), : rows.shape[1]] = np.where(rows >= 0, moved, -1)
                 first += len(table.smaller)
             start += len(table)
-        own, rest = every.take(slice(len(halves))), every.take(slice(len(halves), None))
-        return replace(own, smaller=rest, halves=halves, every=every)
+        return every.with_smaller(halves)
+
+    def with_smaller(self, halves: Ints) -> JobTable:
+        """The first rows as jobs, with the others as what is smaller of them."""
+        if not halves.shape[1]:
+            return self
+        own, rest = self.take(slice(len(halves))), self.take(slice(len(halves), None))
+        return replace(own, smaller=rest, halves=halves, every=self)
 
     def select(self, names: tuple[str, ...]) -> JobTable:
         """The table with the columns that a predictor was trained with, by name and in its order.
@@ -180,15 +189,14 @@ def job_table(jobs: Sequence[Job], progress: Callable[[int], None] | None = None
 
     Args:
         jobs: Any jobs.
-        progress: Called with the number of jobs done after every group.
+        progress: Called with the number of jobs done after some groups.
     """
     groups = groups_of(jobs)
     tables: list[JobTable] = []
-    alike = [Jobs.alike([jobs[index] for index in indices]) for indices in groups]
-    for _, table in priced_groups(alike):
-        tables.append(table)
+    for some in in_chunks(groups, _GROUPS):
+        tables.append(priced_groups([Jobs.alike([jobs[index] for index in group]) for group in some])[1])
         if progress:
-            progress(len(table))
+            progress(len(tables[-1]))
     if not tables:
         return JobTable.together(tables)
     return JobTable.together(tables).take(np.argsort(np.concatenate(groups)))
@@ -212,18 +220,43 @@ def groups_of(jobs: Sequence[Job]) -> list[list[int]]:
     return sorted(groups.values(), key=place)
 
 
-def priced_groups(groups: Sequence[Jobs]) -> Iterator[tuple[StepCosts, JobTable]]:
-    """Costs of groups and their tables, both in their order; after the costs of jobs come the smaller ones'.
+def priced_groups(groups: Sequence[Jobs]) -> tuple[StepCosts, JobTable, Indices]:
+    """Costs of groups, their table, and which rows of the costs are those of the table.
 
-    The one place where features are made.
+    The one place where features are made. After the costs of a group's jobs come the smaller ones'.
 
     Args:
         groups: Each of jobs that differ in how their batch is cut up alone.
     """
     opened = [_with_smaller(group) for group in groups]
-    memory = memory_of_each([every for every, _ in opened])
-    for group, (every, halves), needed in zip(groups, opened, memory, strict=True):
-        yield _priced(len(group), every, halves, needed)
+    every = [group for group, _ in opened]
+    memory = memory_of_each(every)
+    shared, works, known = zip(*map(_worked, every, memory), strict=True)
+    jobs = Jobs.together(every)
+    costs = costs_of(jobs, works)
+    learned = costs
+    if any(one is not other for one, other in zip(shared, jobs.shared, strict=True)):
+        jobs = replace(jobs, shared=shared)
+        learned = costs_of(jobs, known)
+    names, features = features_of(jobs, learned)
+    # The jobs, and after them the smaller ones.
+    smaller = [np.arange(len(each)) >= len(group) for group, each in zip(groups, every, strict=True)]
+    order = np.argsort(np.concatenate(smaller), kind="stable")
+    table = JobTable(
+        names=names,
+        features=features[order].round(_DIGITS),  # trees may split at the last digits
+        analytical_s=costs.step_time_s[order],
+        compute_s=costs.compute_s[order],
+        exposed_s=(costs.step_time_s - costs.compute_s)[order],
+        least_s=costs.least_s[order],
+    )
+    own = order[: sum(map(len, groups))]
+    halves = np.full((len(own), max(its.shape[1] for _, its in opened)), -1, dtype=np.intp)
+    row = start = 0
+    for group, (each, its) in zip(groups, opened, strict=True):
+        halves[row : row + len(group), : its.shape[1]] = np.where(its >= 0, its + start, -1)
+        row, start = row + len(group), start + len(each)
+    return costs, table.with_smaller(np.append(np.argsort(order), -1)[halves]), own
 
 
 def _with_smaller(group: Jobs) -> tuple[Jobs, Ints]:
@@ -235,36 +268,21 @@ def _with_smaller(group: Jobs) -> tuple[Jobs, Ints]:
     return Jobs.at(group.shared[0], *zip(*batches, strict=True)), halves
 
 
-def _priced(
-    count: int, every: Jobs, halves: Ints, memory: Mapping[str, Number]
-) -> tuple[StepCosts, JobTable]:
-    """Costs and table of a group, of which the first `count` jobs were asked for."""
-    [job] = every.shared
+def _worked(group: Jobs, memory: Mapping[str, Number]) -> tuple[Job, Work, Work]:
+    """The job that answers for a group (`proxy_of`), the group's work, and that job's."""
+    [job] = group.shared
     # The features of fp16 are those of bf16 where a device multiplies both at one rate: loss scaling and
     # casts are priced, and trees have no more to say of them.
     proxy = proxy_of(job)
     if (precision := as_bf16(proxy.precision, proxy.cluster.device)) != proxy.precision:
         proxy = replace(proxy, precision=precision)
-    learned = every if proxy is job else Jobs.at(proxy, every.micro_batch_size, every.num_microbatches)
-    if proxy.cluster is job.cluster and proxy is not job:
-        costs, known = price_both(every, learned, memory)
-    else:
-        costs = price(every, memory)
-        known = costs if proxy is job else price(learned)
-    names, features = group_features(learned, known)
-    step_s, compute_s = costs.step_time_s, costs.compute_s
-    found: dict[str, Floats] = {
-        "features": features.round(_DIGITS),  # trees may split at the last digits
-        "analytical_s": step_s,
-        "compute_s": compute_s,
-        "exposed_s": step_s - compute_s,
-        "least_s": costs.least_s,
-    }
-    own: dict[str, Any] = {name: values[:count] for name, values in found.items()}
-    if not halves.shape[1]:
-        return costs, JobTable(names=names, **own)
-    rest: dict[str, Any] = {name: values[count:] for name, values in found.items()}
-    return costs, JobTable(names=names, **own, smaller=JobTable(names=names, **rest), halves=halves)
+    if proxy is job:
+        work = work_of(group, memory)
+        return job, work, work
+    learned = replace(group, shared=(proxy,))
+    if proxy.cluster is job.cluster:
+        return proxy, *work_of_both(group, learned, memory)
+    return proxy, work_of(group, memory), work_of(learned)
 
 
 def proxy_of(job: Job) -> Job:

@@ -37,6 +37,8 @@ from .predictor import Predictor, Times
 
 Floats = NDArray[np.float64]
 Progress = Callable[[str], None]
+Fit = Callable[..., Predictor]
+"""What learns from some rows of a table, called as `measured.fit_predictor`."""
 
 HELD_OUT = ("configuration", "precision", "scale", "model", "device", "source")
 """Protocols whose residuals calibrate the intervals: the question that each of them asks counts alike."""
@@ -74,6 +76,8 @@ class TrainingResult:
     """The predictor and what it was judged by."""
 
     predictor: TrainedPredictor
+    fitted: Predictor
+    """What was learned from all rows, as `Fit` gives it."""
     table: MeasuredTable
     held_out: Mapping[str, OutOfFold]
 
@@ -98,6 +102,7 @@ def train(
     quick: bool = False,
     progress: Progress = lambda _: None,
     map_fn: Executor = map,
+    fit: Fit = fit_predictor,
 ) -> TrainingResult:
     """Fit the predictor on the shipped corpus, or on the measurements given.
 
@@ -110,6 +115,7 @@ def train(
         quick: A fifth of the trees and two folds.
         progress: Called with a message about what is being done, for progress bars.
         map_fn: What runs the folds: `map`, a pool of processes, a cluster. The predictor is the same.
+        fit: What learns.
 
     Raises:
         MissingExtraError: If LightGBM or scipy is not installed.
@@ -136,12 +142,13 @@ def train(
                 folds=folds,
                 progress=progress,
                 map_fn=map_fn,
+                fit=fit,
             )
             for name in HELD_OUT
         }
     progress("fitting on everything")
     everything = np.arange(len(table))
-    fitted = fit_predictor(table, everything, weights, settings["step"], seed=seed)
+    fitted = fit(table, everything, weights, settings["step"], seed=seed)
     intervals = fit_intervals(table, held_out, weights, settings, seed)
     progress("likeness of errors")
     predictor = TrainedPredictor(
@@ -161,7 +168,7 @@ def train(
             "process": error_process(table, held_out, intervals, seed=seed).to_dict(),
         },
     )
-    return TrainingResult(predictor=predictor, table=table, held_out=held_out)
+    return TrainingResult(predictor=predictor, fitted=fitted, table=table, held_out=held_out)
 
 
 def cross_validate(
@@ -174,6 +181,7 @@ def cross_validate(
     folds: int = _FOLDS,
     progress: Progress = lambda _: None,
     map_fn: Executor = map,
+    fit: Fit = fit_predictor,
 ) -> OutOfFold:
     """Out-of-fold predictions under one protocol of PROTOCOLS.
 
@@ -186,10 +194,13 @@ def cross_validate(
         folds: How many.
         progress: Called with a message about each fold.
         map_fn: What runs the folds.
+        fit: What learns.
     """
     parts = PROTOCOLS[protocol].split(table.measurements, seed, folds, table.jobs.twins())
     progress(f"held out by {protocol}")
-    answers = out_of_fold(table, parts, weights=weights, settings=settings["step"], seed=seed, map_fn=map_fn)
+    answers = out_of_fold(
+        table, parts, weights=weights, settings=settings["step"], seed=seed, map_fn=map_fn, fit=fit
+    )
     predicted, share = np.full((2, len(table)), np.nan)
     novelty = np.full((len(table), len(KINDS)), np.nan)
     fold_of = np.full(len(table), -1, dtype=np.intp)
@@ -210,6 +221,7 @@ def out_of_fold(
     settings: BoosterSettings,
     seed: int,
     map_fn: Executor = map,
+    fit: Fit = fit_predictor,
 ) -> Iterable[Times]:
     """What is answered for the test rows of each fold, in the order of the folds.
 
@@ -220,15 +232,16 @@ def out_of_fold(
         settings: LightGBM settings.
         seed: Of boosters.
         map_fn: What runs the folds: `map`, a pool of processes, a cluster. The answers are the same.
+        fit: What learns.
     """
     bare = replace(table, measurements=())
-    return map_fn(partial(_fit_fold, bare, weights=weights, settings=settings, seed=seed), folds)
+    return map_fn(partial(_fit_fold, bare, weights=weights, settings=settings, seed=seed, fit=fit), folds)
 
 
 def _fit_fold(
-    table: MeasuredTable, fold: Fold, *, weights: Floats, settings: BoosterSettings, seed: int
+    table: MeasuredTable, fold: Fold, *, weights: Floats, settings: BoosterSettings, seed: int, fit: Fit
 ) -> Times:
-    fitted = fit_predictor(table, fold.train, weights, settings, seed=seed)
+    fitted = fit(table, fold.train, weights, settings, seed=seed)
     return fitted.times(table.jobs.take(fold.test))
 
 

@@ -242,7 +242,9 @@ def predict_mixed(request: Request) -> Mixed:
                 price=price,
                 uneven_batch_size=share,
                 uneven_fits=even.fits,
-                alone_throughput=_alone(request, name, count, batch).throughput,
+                alone_throughput=_of(
+                    request, device=name, gpus=count, batch_size=batch, global_batch_size=None
+                ).throughput,
             )
             for (name, count), job, compute, (usd, price), share, even in zip(
                 kinds, jobs, computes, prices, shares, uneven, strict=True
@@ -291,10 +293,6 @@ def _part_of(request: Request, name: str, kinds: Sequence[tuple[str, int]], batc
     total, hosts = sum(count for _, count in kinds), len(kinds)
     gpus = hosts * ceil(total / hosts)
     return _of(request, device=name, gpus=gpus, nodes=hosts, batch_size=batch, global_batch_size=None)
-
-
-def _alone(request: Request, name: str, count: int, batch: int) -> Prediction:
-    return _of(request, device=name, gpus=count, batch_size=batch, global_batch_size=None)
 
 
 def _batch(request: Request, kinds: Sequence[tuple[str, int]], total: int) -> int:

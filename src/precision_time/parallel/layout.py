@@ -287,7 +287,7 @@ class Layout:
                 f"recompute_layers={self.recompute_layers:g} is not a share of the layers: it must be "
                 "at least 0 and below 1. To fix: recompute_layers=0 for all of them."
             )
-        if sorted(self.rank_order) != sorted(AXES):
+        if self.rank_order is not AXES and sorted(self.rank_order) != sorted(AXES):
             raise LayoutError(
                 f"rank_order={'-'.join(self.rank_order)} must name each of {', '.join(AXES)} once. "
                 f"To fix: {'-'.join(AXES)}."

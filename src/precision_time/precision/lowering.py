@@ -210,8 +210,8 @@ def _add_backward(rows: Rows, nodes: NodeColumns, types: Typed, policy: Precisio
     trained = nodes.input_grad | nodes.weight_grad
     in_bytes, out_bytes = nodes.in_elems * types.in_bytes, nodes.out_elems * types.out_bytes
     rows.memory(
-        "backward", 0, trained & (nodes.trained_readers > 1.0), dtype=types.out, op_class=ELEMENTWISE,
-        moved=3.0 * nodes.out_elems * types.out_bytes * (nodes.trained_readers - 1.0), fixed=0.0,
+        "backward", 0, trained & (nodes.summed_elems > 0.0), dtype=types.out, op_class=ELEMENTWISE,
+        moved=3.0 * nodes.summed_elems * types.out_bytes, fixed=0.0,
     )  # fmt: skip
     pair = nodes.is_class(OpClass.ATTENTION, OpClass.BMM)
     # Of two activations: two products, and the recomputed one of attention.

@@ -141,10 +141,20 @@ class NodeColumns:
         return tuple(map(tuple, found))
 
     @cached_property
-    def trained_readers(self) -> Floats:
-        """How many of them pass a gradient back."""
-        trained = (self.input_grad | self.weight_grad).tolist()
-        return np.array([float(sum(trained[reader] for reader in readers)) for readers in self.readers])
+    def summed_elems(self) -> Floats:
+        """Elements of the gradients that come back from readers, beyond those of one of the whole output.
+
+        A reader of a part (queries of a joint projection, half of a head) sends a gradient of that part.
+        """
+        trained = np.flatnonzero(self.input_grad | self.weight_grad).tolist()
+        inputs = [self.nodes[index].inputs for index in trained]
+        sources = np.array([source for found in inputs for source in found], dtype=np.intp)
+        sizes = [len(found) for found in inputs]
+        read = np.repeat(self.in_elems[trained] / np.maximum(sizes, 1), sizes)
+        inner = sources >= 0
+        sources, read = sources[inner], read[inner]
+        sent = np.bincount(sources, np.minimum(read, self.out_elems[sources]), minlength=len(self))
+        return np.maximum(sent - self.out_elems, 0.0)
 
     @cached_property
     def scored(self) -> Bools:

@@ -132,7 +132,9 @@ def gathered_bytes(graph: OpGraph, policy: PrecisionPolicy) -> float:
     total += graph.packed_params * PACKED_BYTES
     if policy.gather is None:
         return total
-    weights = max(_narrow_weights(graph, policy) - graph.packed_params, 0.0)
+    nodes = columns_under(graph, policy)
+    narrow = narrow_products(nodes, policy) & ~nodes.wide
+    weights = max(float((nodes.weight_elems * nodes.repeat)[narrow].sum()) - graph.packed_params, 0.0)
     return total - weights * (policy.gathered.num_bytes - recipe_of(policy).weight_bytes(policy.gather))
 
 
@@ -170,12 +172,6 @@ def history_bytes(nodes: NodeColumns, narrow: Bools, recipe: Recipe, phase: str)
     each = nodes.repeat * np.where(nodes.is_class(OpClass.GEMM), nodes.count, 1.0)
     matrices = float(each[narrow].sum())
     return 2.0 * AMAX_BYTES * recipe.amax_history * matrices * _GEMM_TENSORS[phase]
-
-
-def _narrow_weights(graph: OpGraph, policy: PrecisionPolicy) -> float:
-    nodes = columns_under(graph, policy)
-    narrow = narrow_products(nodes, policy) & ~nodes.wide
-    return float((nodes.weight_elems * nodes.repeat)[narrow].sum())
 
 
 def _share(scale_bytes: float, block: int) -> float:

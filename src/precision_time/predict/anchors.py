@@ -44,6 +44,9 @@ _TOGETHER = {
     "device": ("node_type", "intra_node", "inter_node", "network", "cluster"),
 }
 """Fields that an anchor does not take over from the request where it names another."""
+_SOFTWARE = frozenset({"stack", "framework"})
+_ELSEWHERE = frozenset({"model", "device", "node_type", "cluster"})
+"""Fields of an anchor with which its software may be another one."""
 NOT_OF_A_STEP = (
     "anchors", "calibration", "predictor", "samples", "epochs", "steps", "tokens", "input_rate", "coverage",
 )  # fmt: skip
@@ -144,7 +147,12 @@ def _read(request: Request, given: Mapping[str, Any]) -> Anchor:
     dropped = {*NOT_OF_A_STEP, *(other for name in fields for other in _TOGETHER.get(name, ()))} - {*fields}
     kept = {name: value for name, value in request.given().items() if name not in dropped}
     try:
-        return anchor_of(given, Request.of(over(kept, fields)).resolve())
+        job = Request.of(over(kept, fields)).resolve()
+        if not _SOFTWARE & {*kept, *fields} and not _ELSEWHERE & {*fields}:
+            stack = request.resolve().stack.profile
+            if job.stack.profile != stack:  # what more devices usually run is not what was measured on few
+                job = Request.of(over(kept, {**fields, "stack": stack})).resolve()
+        return anchor_of(given, job)
     except PrecisionTimeError as error:
         raise ConfigError(f"anchor {_said(given)}: {error}") from error
 
@@ -210,13 +218,10 @@ def _check_pair(small: Anchor, large: Anchor, most: float) -> None:
 
 def _but_for_the_batch(job: Job) -> tuple[Any, ...]:
     """What two jobs have in common that differ in their batch alone."""
-    layout = {**_fields(job.layout), "micro_batch_size": None}
+    names = type(job.layout).__dataclass_fields__
+    layout = {**{name: getattr(job.layout, name) for name in names}, "micro_batch_size": None}
     return (
         job.workload.name, job.workload.graph.params, job.workload.graph.forward_flops,
         job.cluster.device.name, job.cluster.num_devices, job.cluster.num_nodes, job.precision.name,
         job.stack, job.scope, tuple(layout.items()),
     )  # fmt: skip
-
-
-def _fields(layout: Any) -> dict[str, Any]:
-    return {name: getattr(layout, name) for name in type(layout).__dataclass_fields__}

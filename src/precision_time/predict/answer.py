@@ -21,6 +21,7 @@ from ..io import once_per_file
 from ..learn.artifact import TrainedPredictor, chosen_predictor
 from ..learn.calibration.calibration import Calibration, as_calibration
 from ..learn.priced import price_jobs
+from ..plugins import is_predictor
 from ..request.request import Request
 from .anchors import anchored
 from .columns import ALL, RunLength, calibrated_times, check_peak, columns_of, fed
@@ -169,10 +170,9 @@ def diagnostics_of(
     """That an answer is not of the predictor that ships, and that its calibration is of another one."""
     card, found = predictor.model_card, []
     if predictor.origin:
-        own = len(predictor.measurements.own)
-        text = (
-            f"Predictor of {predictor.origin}: fitted on {card['rows']:,} measured runs, {own:,} of your own."
-        )
+        own, named = len(predictor.measurements.own), predictor.origin
+        text = f"Predictor {named}" if is_predictor(named) else f"Predictor of {named}"
+        text += f": fitted on {card['rows']:,} measured runs, {own:,} of your own."
         found.append(Diagnostic(OWN_PREDICTOR, Severity.ASSUMPTION, text))
     made_with = "" if calibration is None else calibration.card.get("predictor", "")
     if made_with and made_with != card["corpus"]:

@@ -31,7 +31,7 @@ from ..records import dataclass
 from ..request.request import Request
 from ..request.signature import as_request, takes_request_fields
 from .columns import CHANGED, RunLength, calibrated_times, check_peak, columns_of, fed
-from .remedies import asked, at_layout
+from .remedies import Change, asked, assumed_sharding, at_layout
 
 if TYPE_CHECKING:
     from .prediction import Prediction
@@ -61,12 +61,15 @@ class Alternative:
     memory_change: float = 0.0
     """Of the memory per device, relative."""
     fits: bool = True
+    kept: str = ""
+    """Sharding that was assumed and that the alternative alone would drop, as `option` has it."""
 
     @property
     def option(self) -> str:
         """What to give to have it."""
         value = str(self.value).lower() if isinstance(self.value, bool) else self.value
-        return f"{self.field}={value:g}" if isinstance(value, float) else f"{self.field}={value}"
+        said = f"{self.field}={value:g}" if isinstance(value, float) else f"{self.field}={value}"
+        return f"{said} {self.kept}".strip()
 
     @property
     def change(self) -> str:
@@ -116,12 +119,12 @@ def what_matters(
         asked_for = asked_for.with_(batch_size=prediction.batch_size)
         base = asked_for.resolve(workload=base.workload)
     rows = packaged_toml(__package__, "data/alternatives.toml")["alternative"]
-    tried = [(row, value, job) for row in rows for value, job in _jobs(row, asked_for, base, prediction)]
-    columns = changed([base, *(job for *_, job in tried)], asked_for, predictor)
+    tried = [(row, *found) for row in rows for found in _jobs(row, asked_for, base, prediction)]
+    columns = changed([base, *(job for *_, job, _ in tried)], asked_for, predictor)
     each_s = (1.0 / columns["throughput"]).tolist()
     base_bytes, *needed = columns["memory_bytes_per_device"].tolist()
     found: dict[str, Alternative] = {}
-    for (row, value, job), unit_s, held in zip(tried, each_s[1:], needed, strict=True):
+    for (row, value, job, kept), unit_s, held in zip(tried, each_s[1:], needed, strict=True):
         fits = held <= job.cluster.device.usable_bytes
         change, more = unit_s / each_s[0] - 1.0, held / base_bytes - 1.0
         known = found.get(row["field"])
@@ -134,6 +137,7 @@ def what_matters(
         found[row["field"]] = Alternative(
             field=row["field"],
             value=value,
+            kept=" ".join(f"{name}={stage}" for name, stage in kept.items()),
             assumed=row["assumed"].format(job=base, request=asked_for),
             words=row["words"].format(value=value),
             time_change=change,
@@ -167,8 +171,8 @@ def changed(
 
 def _jobs(
     row: Mapping[str, Any], request: Request, base: Job, prediction: Prediction
-) -> Iterator[tuple[Any, Job]]:
-    """The values of an alternative that applies, each with the job under it."""
+) -> Iterator[tuple[Any, Job, Change]]:
+    """The values of an alternative that applies, each with its job and what is to be said besides."""
     if not _applies(row, request, base, prediction):
         return
     for value in _values(row, request, base):
@@ -176,9 +180,14 @@ def _jobs(
         changes = {row["field"]: value}
         if "batch_times" in row and _batch_assumed(prediction):
             changes["batch_size"] = prediction.batch_size * row["batch_times"]
-        job = asked(request, changes, named_only=sized, workload=None if sized else base.workload)
+        known = {"named_only": sized, "workload": None if sized else base.workload}
+        job, kept = asked(request, changes, **known), assumed_sharding(request, base)
+        if job is None or job.layout.zero_stage == base.layout.zero_stage or row["field"] in kept:
+            kept = {}
+        else:  # what makes memory free would else go back to plain data parallelism, which is another job
+            job = asked(request, {**kept, **changes}, **known)
         if job is not None:
-            yield value, job
+            yield value, job, kept
 
 
 def _batch_assumed(prediction: Prediction) -> bool:

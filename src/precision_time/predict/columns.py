@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from statistics import NormalDist
@@ -11,7 +11,7 @@ from statistics import NormalDist
 import numpy as np
 
 from ..arrays import Floats, Number, sum_in_order
-from ..cost.job import Job, Jobs
+from ..cost.job import Jobs, of_groups
 from ..cost.terms import DATA_STALL, EXPOSED_TERMS
 from ..cost.utilization import most_utilization, utilization_of_sample
 from ..errors import ConfigError
@@ -113,12 +113,13 @@ def columns_of(
     columns, beside = _time_columns(jobs, lengths, batch, times)
     _widen_written(jobs, columns, coverage)
     if TERMS in want:
-        terms = _named([each.terms for each in priced.costs], priced)
+        rows = priced.places[priced.rows]
+        terms = {name: seconds[rows] for name, seconds in priced.costs.terms.items()}
         columns |= _term_columns(terms, times, beside, columns["wait_s"])
-        links = _named([each.link_seconds for each in priced.costs], priced)
-        columns |= {f"link_seconds.{axis}": seconds for axis, seconds in links.items()}
+        links = priced.costs.link_seconds.items()
+        columns |= {f"link_seconds.{axis}": seconds[rows] for axis, seconds in links}
     if MEMORY in want:
-        held = _named([each.memory for each in priced.costs], priced, absent=np.nan)
+        held = _held(priced)
         columns |= {f"memory_terms.{name}": values for name, values in held.items()}
         filled = {name: np.where(np.isnan(values), 0.0, values) for name, values in held.items()}
         needed = columns["memory_bytes_per_device"] = sum_in_order(np.array([*filled.values()]), axis=0)
@@ -137,17 +138,11 @@ def columns_of(
     return columns
 
 
-def of_groups(jobs: Jobs, value: Callable[[Job], float]) -> Floats:
-    """A figure of what jobs share, at every row, shape (n,)."""
-    return np.array([value(job) for job in jobs.shared], dtype=np.float64)[jobs.group]
-
-
-def _named(
-    parts: Sequence[Mapping[str, Number]], priced: PricedJobs, *, absent: float = 0.0
-) -> dict[str, Floats]:
-    """Values of every row by name, of those of the groups of priced jobs; `absent` where a group has none."""
+def _held(priced: PricedJobs) -> dict[str, Floats]:
+    """Bytes of every row by name; NaN where a group has none of that name."""
+    parts = priced.costs.memory
     names = tuple(dict.fromkeys(name for part in parts for name in part))
-    found = np.full((len(names), sum(priced.counts)), absent)
+    found = np.full((len(names), sum(priced.counts)), np.nan)
     start = 0
     for part, count in zip(parts, priced.counts, strict=True):
         for place, name in enumerate(names):

@@ -136,7 +136,7 @@ class Headline:
         """How long and for what money; of a million units where the length of the run is not known."""
         if self.run_s is None:
             return self._line_of_units()
-        steps = "" if self.steps is None else f" of {self.steps:,} steps"
+        steps = "" if self.steps is None else f" of {self.steps:,} step{'s' * (self.steps != 1)}"
         what = f"{'an epoch' if self.is_epoch else 'the run'}{steps}"
         hours = self.device_hours
         spent = [
@@ -186,7 +186,7 @@ class Headline:
             f"{grouped(self.throughput)} {self.throughput_unit}",
         ]
         job = f"{self.model} on {self.gpus} x {self.device}, {self.precision}"
-        return f"{fits}{job}, batch {self.batch_size:g} per device: {', '.join(said)}"
+        return f"{fits}{job}, batch {self.batch_size:.9g} per device: {', '.join(said)}"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready dictionary, what decides first.

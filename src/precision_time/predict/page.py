@@ -17,6 +17,8 @@ from ..diagnostics import (
     Diagnostic,
     Severity,
 )
+from ..hardware.clusters import nodes_in_words
+from ..precision.catalog import shown_precision
 from ..render.blocks import GAP, TEXT_WIDTH, Bars, Block, Text, Tone, warnings
 from ..render.table import Table
 from ..units import (
@@ -53,26 +55,25 @@ _WORDS = ("step time", "interval", "throughput", "MFU", "memory per device", "st
 
 
 def leading(predictions: Sequence[Prediction]) -> Prediction:
-    """The one that the page is mostly about: the fastest that fits, on a measured device where there is one.
+    """The one that the page is mostly about: the fastest that fits, borne out by measured runs if any is.
 
     Where none fits, the fastest.
     """
     fitting = [prediction for prediction in predictions if prediction.fits] or [*predictions]
-    measured = [prediction for prediction in fitting if prediction.on_measured_device]
-    return max(measured or fitting, key=lambda prediction: prediction.throughput)
+    return min(fitting, key=lambda prediction: (len(prediction.unmeasured), -prediction.throughput))
 
 
-class OnDevice(Protocol):
-    """An answer of a device."""
+class Doubtable(Protocol):
+    """An answer."""
 
     @property
-    def on_measured_device(self) -> bool:
-        """Whether any measured run is on such a device."""
+    def unmeasured(self) -> tuple[str, ...]:
+        """What no measured run bears out."""
 
 
-def doubt(best: OnDevice) -> str:
-    """What goes before a superlative that rests on no measured run on such a device; empty otherwise."""
-    return "" if best.on_measured_device else " by its data sheet alone, no measured run on such a device"
+def doubt(best: Doubtable) -> str:
+    """What goes before a superlative that no measured run of its kind bears out; empty otherwise."""
+    return f" {best.unmeasured[0]}" if best.unmeasured else ""
 
 
 def blocks_of(
@@ -144,28 +145,25 @@ def answer_lines(predictions: Sequence[Prediction]) -> Iterator[str]:
     yield f"Fastest{doubt(best)}: {labels[list(predictions).index(best)]}. {run}"
     yield step
     others = [
-        f"{each} {(1.0 / prediction.throughput) / (1.0 / best.throughput):.2f} x"
-        for each, prediction in zip(labels, predictions, strict=True)
-        if prediction is not best
+        f"{label} {best.throughput / each.throughput:.2f} x" + " (unmeasured)" * bool(each.unmeasured)
+        for label, each in zip(labels, predictions, strict=True)
+        if each is not best
     ]
     yield f"Time relative to it: {', '.join(others)}."
-
-
-def _throughput(prediction: Prediction) -> str:
-    return f"{grouped(prediction.throughput)} {prediction.throughput_unit}"
 
 
 def headline(predictions: Sequence[Prediction]) -> str:
     """The job in a line, with the parameters of its model where they fit."""
     first = predictions[0]
-    nodes = "1 node" if first.nodes == 1 else f"{first.nodes} nodes"
-    own = any(item.code == OWN_PREDICTOR for item in first.diagnostics)
-    predictor = ", by your predictor" if own else ""
+    nodes = nodes_in_words(first.nodes, (item.text for item in first.diagnostics))
+    said = next((item.text for item in first.diagnostics if item.code == OWN_PREDICTOR), "")
+    named = "your predictor" if said.startswith("Predictor of ") else f"the {said.partition(':')[0].lower()}"
+    predictor = f", by {named}" if said else ""
     precision = f"{first.precision}, " if len(predictions) == 1 else ""
     params = f" ({format_si(first.params, '')} parameters)" if first.params else ""
     job = (
         f" on {first.gpus} x {first.device} ({nodes}), {precision}{first.stack}, "
-        f"batch {first.batch_size:g} per device, {first.global_batch_size:g} per step{predictor}"
+        f"batch {first.batch_size:.9g} per device, {first.global_batch_size:,.15g} per step{predictor}"
     )
     line = f"{first.model}{params}{job}"
     return line if len(line) <= TEXT_WIDTH else f"{first.model}{job}"
@@ -177,11 +175,13 @@ def labels_of(predictions: Sequence[Prediction]) -> list[str]:
     for field in ("model", "device", "gpus", "stack", "global_batch_size"):
         if len({getattr(prediction, field) for prediction in predictions}) > 1:
             fields.append(field)
-    return [" ".join(_label(getattr(prediction, field)) for field in fields) for prediction in predictions]
-
-
-def _label(value: str | float) -> str:
-    return value if isinstance(value, str) else f"{value:g}"
+    found = [[getattr(prediction, field) for field in fields] for prediction in predictions]
+    labels = [" ".join(value if isinstance(value, str) else f"{value:g}" for value in row) for row in found]
+    asked = [shown_precision(prediction.request.get("precision")) for prediction in predictions]
+    return [  # fp8 and mxfp8 are variants of one precision
+        f"{label} ({said})" if labels.count(label) > 1 and said != prediction.precision else label
+        for label, said, prediction in zip(labels, asked, predictions, strict=True)
+    ]
 
 
 def _summary_table(predictions: Sequence[Prediction]) -> Table:
@@ -201,7 +201,7 @@ def figures_of(prediction: Prediction) -> dict[str, str]:
     return {
         "step": format_duration(prediction.step_time_s),
         "interval": format_range(interval.low_s, interval.high_s),
-        "throughput": _throughput(prediction),
+        "throughput": f"{grouped(prediction.throughput)} {prediction.throughput_unit}",
         "MFU": "-" if prediction.mfu is None else f"{prediction.mfu:.1%}",
         "memory": f"{format_bytes(prediction.memory_bytes_per_device)}{fits}",
     }
@@ -372,7 +372,7 @@ def distance_in_words(run: NearestMeasurement, predictions: Sequence[Prediction]
     other = ", ".join(word for field, word in _DIFFERENCES.items() if differs(field))
     found = [f"other {other}"] if other else []
     if differs("global_batch_size"):
-        found.append(f"batch {run.global_batch_size:g} per step")
+        found.append(f"batch {run.global_batch_size:,.15g} per step")
     if differs("stack"):
         found.append(f"on {run.stack}")
     return "; ".join(found) or "the same job"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..diagnostics import UNMEASURED_DEVICE, Diagnostic, Severity, texts_of
+from ..diagnostics import Diagnostic, Severity, texts_of, unmeasured
 from ..errors import PrecisionTimeError
 from ..records import dataclass
 from ..render.blocks import TEXT_WIDTH, Block
@@ -163,9 +163,9 @@ class Prediction(Remarked):
         return found
 
     @property
-    def on_measured_device(self) -> bool:
-        """Whether any measured run is on such a device; else its data sheet alone answers for it."""
-        return all(item.code != UNMEASURED_DEVICE for item in self.remarks)
+    def unmeasured(self) -> tuple[str, ...]:
+        """What no measured run bears out: such a device, or such a precision in such a model."""
+        return unmeasured(item.code for item in self.remarks)
 
     @property
     def usd_per_hour(self) -> float | None:

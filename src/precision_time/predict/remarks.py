@@ -12,20 +12,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Bools, Floats
+from ..cost.constants import constants
 from ..cost.input import feed_of, sample_kind
-from ..cost.job import Job
+from ..cost.job import Job, of_groups
+from ..cost.search import host_bytes
 from ..cost.stacks import kind_of_stack
 from ..cost.terms import DATA_STALL, HOST_STALL
-from ..diagnostics import LEFT_OPEN, TF32_BY_DEFAULT, UNMEASURED_DEVICE, Diagnostic, Diagnostics, Severity
+from ..diagnostics import (
+    LEFT_OPEN,
+    TF32_BY_DEFAULT,
+    UNMEASURED_DEVICE,
+    UNMEASURED_PRECISION,
+    Diagnostic,
+    Diagnostics,
+    Severity,
+)
 from ..hardware.device_table import catalog_name
 from ..io import packaged_toml
 from ..learn.novelty import new_kinds
 from ..learn.priced import predict_step_times
+from ..parallel.layout import Offload
+from ..precision.catalog import get_policy
+from ..precision.policy import DType
 from ..records import dataclass
 from ..request.batch import tokens_per_sample
-from ..units import format_duration, format_si
+from ..request.question import family_of
+from ..request.votes import counted_votes, practice_file
+from ..units import format_bytes, format_duration, format_si
 from ..workload.graph import OpClass
-from .columns import of_groups
 from .remedies import asked, memory_of_job, shortfall, tightness
 from .scenarios import level_of
 
@@ -102,7 +116,8 @@ def _run_is_known(answers: Predictions) -> Bools:
 
 def _run_text(answers: Predictions, row: int, _: Job) -> str:
     steps = int(answers.figures["total_steps"][row])
-    return f"The run is {steps:,} steps; evaluation, checkpoints and start-up are not included."
+    many = "s" * (steps != 1)
+    return f"The run is {steps:,} step{many}; evaluation, checkpoints and start-up are not included."
 
 
 def _epoch_is_asked(answers: Predictions) -> Bools:
@@ -181,6 +196,23 @@ def _device(job: Job) -> str:
 
 def _device_is_unmeasured(answers: Predictions, group: int, job: Job) -> bool:
     return _device(job) not in answers.bases[group].predictor.model_card["devices"]
+
+
+def is_measured_in(family: str, narrow: DType) -> bool:
+    """Whether a measured run of a family of models computes in a type of 8 or 4 bits.
+
+    Args:
+        family: `Workload.family`.
+        narrow: `PrecisionPolicy.narrow`.
+    """
+    votes = (vote for _, vote in counted_votes({"precision": practice_file("counted")["precision"]}))
+    said = {vote.fields["precision"] for vote in votes if family_of(family) in vote.classes.get("family", ())}
+    return any(get_policy(name).narrow is narrow for name in said)
+
+
+def _precision_is_unmeasured(_: Predictions, __: int, job: Job) -> bool:
+    narrow = job.precision.narrow
+    return narrow is not None and not is_measured_in(job.workload.family, narrow)
 
 
 def _kind_is_unmeasured(answers: Predictions, group: int, job: Job) -> bool:
@@ -262,6 +294,23 @@ def _rate_text(answers: Predictions, row: int, _: Job) -> str:
     )
 
 
+def _of_host() -> float:
+    """Memory of a host per device, as the search of layouts has it."""
+    return float(constants("optimizers")["offload"]["host_bytes"])
+
+
+def _host_is_full(_: Predictions, __: int, job: Job) -> bool:
+    return job.layout.offload is not Offload.NONE and host_bytes(job, job.layout) > _of_host()
+
+
+def _host_text(_: Predictions, row: int, job: Job) -> str:
+    return (
+        f"offload={job.layout.offload} keeps {format_bytes(host_bytes(job, job.layout))} per device in host "
+        f"memory; a host is taken to have {format_bytes(_of_host())} per device. To fix: hosts with more, or "
+        "more devices with zero_stage=1 or higher, which share it."
+    )
+
+
 def _left_open_text(answers: Predictions, row: int, _: Job) -> str:
     basis, place = answers.basis(row)
     assert basis.scenarios is not None
@@ -328,6 +377,15 @@ REMARKS = (
         _where(_device_is_unmeasured),
         lambda _, row, job: f"No measured run on {_device(job)}: predicted from its data sheet alone.",
     ),
+    Remark(
+        UNMEASURED_PRECISION,
+        _WARNED,
+        _where(_precision_is_unmeasured),
+        lambda _, row, job: (
+            f"No measured run of such a model ({job.workload.family}) computes in {job.precision.narrow}: "
+            "its gain is predicted from the peak of such units alone."
+        ),
+    ),
     Remark(TF32_BY_DEFAULT, _WARNED, _where(_convolves_in_tf32), _tf32_text),
     Remark(
         "unmeasured-stack",
@@ -374,5 +432,6 @@ REMARKS = (
         ),
         _memory_text,
     ),
+    Remark("host-memory", _WARNED, _where(_host_is_full), _host_text),
 )
 """All remarks on answers, in the order in which they are said."""

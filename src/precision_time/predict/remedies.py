@@ -150,7 +150,7 @@ def suggest_fit(request: Request, job: Job, predictor: TrainedPredictor) -> str:
             "samples."
         )
     same = _unlike(_priced(here, predictor))
-    away = _priced(elsewhere, predictor)
+    away = _fewest(_priced(elsewhere, predictor))
     more = _unlike([each for each in away if not _is_slower(each, [*same, *away])])
     offers = [same, more, _unlike(_priced(other, predictor))]
     listed = "; or ".join(str(offer) for group in offers for offer in group[:_MOST_OFFERS])
@@ -171,6 +171,17 @@ def _at_least(request: Request, job: Job) -> str:
 def _changes_training(offer: _Fit) -> bool:
     change, _ = offer
     return not _OF_TRAINING.isdisjoint(change)
+
+
+def _fewest(offers: list[Offer]) -> list[Offer]:
+    """Of each device the offers with the fewest."""
+    counts: dict[str, int] = {}
+    for offer in offers:
+        cluster = offer.job.cluster
+        counts[cluster.device.name] = min(
+            cluster.num_devices, counts.get(cluster.device.name, cluster.num_devices)
+        )
+    return [each for each in offers if each.job.cluster.num_devices == counts[each.job.cluster.device.name]]
 
 
 def _is_slower(offer: Offer, others: list[Offer]) -> bool:
@@ -267,7 +278,7 @@ def _fitting(request: Request, asked_for: Job, changes: Iterator[Change | tuple[
 def _single(request: Request, job: Job) -> Iterator[Change | tuple[Change, ...]]:
     """Every single change, with its alternatives from mild to drastic."""
     layout, workload, here = job.layout, job.workload, job.cluster
-    as_is = _stated_layout(request, job)
+    as_is = assumed_sharding(request, job)
     tokens = workload.graph.seq_len
     if tokens is not None and "image_size" not in request.model_fields_set:
         lengths = (tokens // 2**times for times in range(1, tokens.bit_length()))
@@ -290,7 +301,7 @@ def _single(request: Request, job: Job) -> Iterator[Change | tuple[Change, ...]]
     yield from _cuts(job, as_is, int(here.devices_per_node))
 
 
-def _stated_layout(request: Request, job: Job) -> Change:
+def assumed_sharding(request: Request, job: Job) -> Change:
     """Sharding that was assumed is said, so that a change of something else keeps it."""
     assumed = job.layout.zero_stage and request.zero_stage is None
     return {"zero_stage": job.layout.zero_stage} if assumed else {}
@@ -415,7 +426,9 @@ def _other_devices(
     yield tuple(
         {
             "gpus": count,
-            **({"nodes": _nodes(request, job, count)} if request.nodes else {}),
+            **(
+                {"nodes": math.ceil(count * request.nodes / job.cluster.num_devices)} if request.nodes else {}
+            ),
             "zero_stage": 3,
             **more,
         }
@@ -425,15 +438,15 @@ def _other_devices(
     if says_no_layout(request):
         yield tuple({"gpus": count} for count in counts[:_MOST_SEARCHED])
     here, needed = job.cluster.device, needed_bytes(job)
-    larger = [
+    as_fast = [
         device
         for device in known_devices()
         if device.vendor == here.vendor
-        and device.usable_bytes >= needed
+        and device.usable_bytes > here.usable_bytes
         and device.release_year >= here.release_year
         and device.memory_bandwidth_bytes_per_s >= _AS_FAST * here.memory_bandwidth_bytes_per_s
     ]
-    larger.sort(
+    as_fast.sort(
         key=lambda device: (
             device.name not in measured,
             device.usable_bytes,
@@ -441,11 +454,14 @@ def _other_devices(
             device.name,
         )
     )
-    yield tuple({"device": device.name} for device in larger[:3])
-
-
-def _nodes(request: Request, job: Job, count: int) -> int:
-    return math.ceil(count * (request.nodes or 1) / job.cluster.num_devices)
+    larger = [device for device in as_fast if device.usable_bytes >= needed]
+    as_is = assumed_sharding(request, job)
+    yield tuple({"device": device.name, **as_is} for device in larger[:3])
+    if says_no_layout(request):  # the same chip with more memory, spread as it is there
+        alike = [device for device in as_fast if device.arch == here.arch]
+        linked = here.link_bandwidth_bytes_per_s > 0.0
+        alike.sort(key=lambda device: (device.link_bandwidth_bytes_per_s > 0.0) is not linked)
+        yield tuple({"device": device.name} for device in alike[:3])
 
 
 def at_layout(request: Request, job: Job) -> Request:

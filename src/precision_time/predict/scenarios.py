@@ -76,6 +76,11 @@ class Scenario:
     micro_batch_size: float | None = None
     """How it cuts the batch of a replica, where that is a whole number of times in it; None: as the job."""
 
+    @property
+    def names_links(self) -> bool:
+        """Whether it runs on a network of its own."""
+        return "network" in self.fields
+
     def batches(self, own: Layout, micro: Floats, counts: Floats) -> tuple[Floats, Floats, Bools]:
         """Its micro batches and their number for rows of the request's own job, and whether it has any.
 
@@ -265,11 +270,12 @@ def widened(
         return times, None
     tables: list[Jobs] = []
     place = np.full((len(jobs), width), -1, dtype=np.intp)
-    weights = np.zeros((len(jobs), width))
+    weights, links = np.zeros((len(jobs), width)), np.zeros((len(jobs), width), dtype=bool)
     start = 0
     rows_of = [np.flatnonzero(jobs.group == group) for group in range(len(groups))]
     for group, (rows, members) in enumerate(zip(rows_of, groups, strict=True)):
         weights[rows, : len(members)] = [each.weight for each in members]
+        links[rows, : len(members)] = [each.names_links for each in members]
         for number, each in enumerate(members[1:], 1):
             micro, counts, can = each.batches(
                 jobs.shared[group].layout, jobs.micro_batch_size[rows], jobs.num_microbatches[rows]
@@ -293,6 +299,7 @@ def widened(
         column[known] = of_others[place[known]]
         columns.append(column)
     step_s, median_s, low_s, high_s = columns
+    weights = on_bearable_links(weights, links, step_s)
     weights /= sum_in_order(weights)[:, None]
     is_open = np.array([leaves_layout_open(members) for members in groups])[jobs.group]
     several = (weights > 0.0).sum(axis=1) > 1
@@ -320,6 +327,18 @@ def widened(
     fields = [[each.fields for each in members] for members in groups]
     correction = answer[0] / practice_s
     return answered, Scenarios(weights=weights, fields=fields, step_time_s=step_s, correction=correction)
+
+
+def on_bearable_links(weights: Floats, links: Bools, step_s: Floats) -> Floats:
+    """Weights of scenarios, 0 of those whose network makes a step too long for anybody to run it so.
+
+    Args:
+        weights: Of the scenarios, the row's own job first, shape (n, m).
+        links: Whether each names a network, shape (n, m).
+        step_s: Their step times.
+    """
+    most = float(_settings()["slowest_links"])
+    return np.where(links & (step_s > most * step_s[:, :1]), 0.0, weights)
 
 
 def _times_of(tables: Sequence[Jobs], predictor: TrainedPredictor) -> Floats:

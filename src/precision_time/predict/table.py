@@ -196,7 +196,7 @@ def sorted_rows(rows: Sequence[Row], by: str) -> list[Row]:
         value = key(row, row.answer)
         if value is None:
             return (3, 0.0)
-        group = 2 if not row.answer.fits else int(ranks and not row.answer.on_measured_device)
+        group = 2 if not row.answer.fits else int(ranks and bool(row.answer.unmeasured))
         return (group, -value if largest_first else value)
 
     return sorted(rows, key=place)
@@ -264,7 +264,7 @@ def table_of(rows: Sequence[Row], *, varied: Sequence[str]) -> Table:
         columns[">row"] = [str(row.number) for row, _ in answered]
     for name in shown:
         title = f"{'>' if _is_number(rows, name) else ''}{name.replace('_', ' ')}"
-        columns[title] = [_asked(row, name) + _mark(row) * (name == "device") for row, _ in answered]
+        columns[title] = [_asked(row, name) + _mark(row, name) for row, _ in answered]
     columns[">step time"] = [each["step"] for each in figures]
     columns[f">{interval_title(found)}"] = [each["interval"] for each in figures]
     if len(units := {answer.throughput_unit for answer in found}) == 1:
@@ -306,9 +306,9 @@ def _asked(row: Row, name: str) -> str:
     return f"{value:,.10g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
-def _mark(row: Row) -> str:
-    measured = isinstance(row.answer, Skipped) or row.answer.on_measured_device
-    return "" if measured else " (unmeasured)"
+def _mark(row: Row, name: str) -> str:
+    codes = () if isinstance(row.answer, Skipped) else (item.code for item in row.answer.remarks)
+    return " (unmeasured)" if f"unmeasured-{name}" in codes else ""
 
 
 def _is_number(rows: Sequence[Row], name: str) -> bool:
@@ -327,9 +327,10 @@ def _best(rows: Sequence[Row]) -> list[str]:
     best, most = leading(answers), max(answers, key=lambda answer: answer.throughput)
     fit = " of those that fit" * (len(fitting) < len(found))
     lines = [f"Most throughput{fit}{doubt(best)}: {best.in_one_line()}"]
-    if not most.on_measured_device and most is not best:
+    if most.unmeasured and most is not best:
         lines.append(
-            f"More{doubt(most)}: {most.gpus} x {most.device}, {format_duration(most.step_time_s)} per step, "
+            f"More{doubt(most)}: {most.gpus} x {most.device}, {most.precision}, "
+            f"{format_duration(most.step_time_s)} per step, "
             f"{grouped(most.throughput)} {most.throughput_unit}."
         )
     return lines

@@ -15,7 +15,8 @@ from ..cost.stacks import Stack, get_stack_profile, policy_under, usual_variant
 from ..diagnostics import Diagnostics
 from ..errors import ConfigError, LayoutError
 from ..parallel.degrees import nearest_multiple
-from ..parallel.layout import Layout, Offload, Recompute
+from ..parallel.layout import Layout, Offload, PipelineSchedule, Recompute
+from ..parallel.schedules.interleaved import check_groups
 from ..parallel.space import powers_of_two
 from ..precision.catalog import known_variants
 from ..workload.workload import Workload
@@ -23,7 +24,7 @@ from .layout import habits_with_experts, layout_words, sharded_as_usual, without
 from .method import degrees_of_method, says_samples
 from .practice import axes_of
 from .published import usual_global_batch
-from .question import method_of, question_of
+from .question import SPREADS_TABLES, method_of, question_of
 from .schema import LAYOUT, RequestFields
 from .usual import usual_recomputation
 
@@ -89,16 +90,24 @@ def _plain_job(job: Job, request: RequestFields, global_batch: float | None, fou
     """The job as it is stated, with the batch of a device, fully sharded where it does not fit otherwise."""
     sharded = sharded_as_usual(job.layout, request, job, found)
     batch_size, layout = _stated_batch(sharded, request, global_batch, found)
+    if layout.schedule is PipelineSchedule.INTERLEAVED and not request.uneven:
+        check_groups(layout.pp, layout.num_microbatches)
     job = replace(job, layout=layout)
     if batch_size is not None and _is_cut(job, request):
         return _cut_up(job, int(batch_size), request, found)
     if batch_size is not None:
         return sharded_if_needed(_batched(job, batch_size), request.says_sharding, found)
-    for candidate in _batches_of(job):
+    sizes = _batches_of(job)
+    samples = request.samples or job.workload.dataset_samples
+    held = samples is not None and samples // job.layout.data_ranks < sizes[0]
+    if samples is not None and held:  # 256 copies of the one graph of Cora are no batch
+        sizes = tuple(size for size in sizes if size * job.layout.data_ranks <= samples) or sizes[-1:]
+    for candidate in sizes:
         trial = sharded_if_needed(_batched(job, candidate), request.says_sharding, Diagnostics())
         if _fits(trial):
             break
-    fits = ", the largest that fits up to 256" if _fits(trial) else ", which does not fit either"
+    most = f"within an epoch of {samples:,}" if held else f"up to {sizes[0]}"
+    fits = f", the largest that fits {most}" if _fits(trial) else ", which does not fit either"
     found.assume("batch_size", f"Batch size not given: {candidate} per device{fits}.")
     return sharded_if_needed(_batched(job, candidate), request.says_sharding, found)
 
@@ -158,7 +167,8 @@ def _chosen_layout(
         published = usual_global_batch(job.workload, gpus)
         global_batch = float(published if published > usual else min(gpus, usual))
         said.assume("batch_size", f"Batch not given: {global_batch:,.0f} samples per step assumed.")
-    held = stated | ({"dp_shard", "zero_stage"} if request.dp_replicate else set())
+    is_kept = request.dp_replicate or job.workload.family in SPREADS_TABLES
+    held = stated | ({"dp_shard", "zero_stage"} if is_kept else set())
     fixed: dict[str, tuple[Any, ...]] = {
         name: (getattr(job.layout, name),) for name in sorted(held & LAYOUT.keys())
     }
@@ -282,7 +292,7 @@ def _stated_batch(
 
 def sharded_if_needed(job: Job, said: bool, found: Diagnostics) -> Job:
     """The job as it is, or sharded where that was not said and it does not fit; pipelines shard less."""
-    if said or job.layout.data_ranks == 1:
+    if said or job.layout.data_ranks == 1 or job.workload.family in SPREADS_TABLES:
         return job
     if job.layout.pp > 1:
         stage, words = 1, "optimizer states sharded (zero_stage=1)"

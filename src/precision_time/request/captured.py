@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import BrokenPackageError, ConfigError, MissingExtraError, UnknownNameError
 from ..plugins import plugins
+from ..workload.families.tables import normalize
 from ..workload.graph import OpClass, OpGraph
 from ..workload.hf_config import is_absent_hub_id
 from ..workload.resolve import is_refused, sizes_that_apply
@@ -41,9 +42,12 @@ def capture_by_name(name: str, request: RequestFields, unknown: UnknownNameError
     """A model that does not ship, captured if timm or transformers are installed and know it.
 
     Raises:
-        UnknownNameError: `unknown`, if they are not or do not, or if it is known that they cannot.
+        UnknownNameError: `unknown`, if they are not or do not, if it is known that they cannot, or if the
+            name is that of a family whose models are known.
     """
-    if is_refused(name):
+    # transformers would build the default configuration of such a type, which is nobody's model.
+    of_family = any(normalize(near).startswith(f"{normalize(name)}-") for near in unknown.nearest)
+    if is_refused(name) or of_family:
         raise unknown
     if is_absent_hub_id(name):
         raise unknown.with_hint(_NOT_HERE)

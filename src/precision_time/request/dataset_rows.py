@@ -76,7 +76,8 @@ def with_dataset_rows(request: _Asked, job: Job, found: Diagnostics) -> _Asked:
         _say_length(request, workload, found)
         return request
     if job.stack.unpadded_sequences:  # the mean share of padding is known there
-        found.assume("seq_len", f"{rows.seq_len:,} tokens a sample with its padding, which {_skipped(job)}")
+        skips = f"{job.stack.profile} skips; the mean share of padding is known there."
+        found.assume("seq_len", f"{rows.seq_len:,} tokens a sample with its padding, which {skips}")
         return request.changed(seq_len=rows.seq_len)
     mean = f"{rows.mean_seq_len:,.0f} tokens a sample, {'as said' if request.mean_seq_len else rows.whose}"
     how = "packed into rows of" if rows.packing else "padded in rows of at most"
@@ -88,10 +89,6 @@ def with_dataset_rows(request: _Asked, job: Job, found: Diagnostics) -> _Asked:
     if request.padding_share is None:
         filled |= {"mean_seq_len": rows.mean_seq_len, "packing": rows.packing}
     return request.changed(**filled)
-
-
-def _skipped(job: Job) -> str:
-    return f"{job.stack.profile} skips; the mean share of padding is known there."
 
 
 def _is_language_tune(request: RequestFields, workload: Workload) -> bool:

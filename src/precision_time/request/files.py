@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..io import open_input_text, read_input
+from ..plugins import is_predictor
 from ..precision.catalog import is_policy_file
 from ..records import dataclass
 from ..workload.resolve import check_named_in_data
@@ -146,7 +147,9 @@ def _file_job(file: Path, place: str, fields: Mapping[str, Any]) -> FileJob:
     return FileJob(
         place=place,
         fields={
-            ALIASES.get(name, name): _beside(file, value) if name in _PATHS else value
+            ALIASES.get(name, name): _beside(file, value)
+            if name in _PATHS and not (name == "predictor" and is_predictor(value))
+            else value
             for name, value in fields.items()
             if name != VERSION_FIELD
         }

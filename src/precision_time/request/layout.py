@@ -59,8 +59,15 @@ def layout_of(request: RequestFields, workload: Workload, gpus: int, found: Diag
     }
     layout = Layout(**{**given, **decided})
     if not request.uneven:
-        check_model_layout(layout, shape, num_devices=gpus)
+        checked = replace(layout, num_microbatches=layout.pp) if _cut_later(request) else layout
+        check_model_layout(checked, shape, num_devices=gpus)
     return layout
+
+
+def _cut_later(request: RequestFields) -> bool:
+    """Whether a global batch says how many micro batches there are, once the replicas are known."""
+    stated = request.global_batch_size is not None or request.global_batch_tokens is not None
+    return stated and "num_microbatches" not in request.given_layout
 
 
 def sharded_as_usual(layout: Layout, request: RequestFields, job: Job, found: Diagnostics) -> Layout:

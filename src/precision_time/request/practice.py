@@ -26,6 +26,8 @@ from ..precision.catalog import get_policy, parse_precision
 from ..precision.support import check_support, on_device
 from ..records import dataclass
 from .question import (
+    SCALES,
+    SPREADS_TABLES,
     Question,
     _lengths_table,
     kind_of_device,
@@ -271,7 +273,8 @@ def _is_open(question: Question, point: str, fields: Sequence[str]) -> bool:
         closed = given & {"mean_seq_len", "padding_share"} or ("seq_len" in given and not question.dataset)
         return question.family in _SEQUENCES and method != "rl" and not closed
     if point == "sharding":
-        return question.num_devices > 1 and "zero_stage" not in given
+        spread = question.family_of_model in SPREADS_TABLES
+        return question.num_devices > 1 and "zero_stage" not in given and not spread
     if point == "generation":
         return method == "rl"
     if point == "adapter":
@@ -418,8 +421,10 @@ def _likeness(question: Question, vote: Vote, *, of_stack: bool) -> float:
     factors: Mapping[str, float] = classes["likeness"]
     weight = factors["any_stack"] if of_stack and vote.stack == ANY else 1.0
     for name, values in vote.classes.items():
-        if getattr(question, name) not in values:
-            weight *= factors[name]
+        asked = getattr(question, name)
+        if asked not in values:
+            steps = 1 if name != "scale" else min(abs(SCALES.index(asked) - SCALES.index(v)) for v in values)
+            weight *= factors[name] ** steps
     if vote.year is not None:
         year = classes["today"] if question.year is None else question.year
         weight *= 0.5 ** (abs(year - vote.year) / factors["half_life_years"])

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ..cost.search import usual_batch
 from ..hardware.device import Cluster
 from ..precision.catalog import get_policy
-from ..precision.support import on_device
+from ..precision.support import natural_precision, on_device
 from ..records import dataclass
 from ..workload.families.tables import normalize
 from ..workload.workload import Workload
@@ -62,9 +62,15 @@ def usual_global_batch(workload: Workload, gpus: int) -> int:
 
 
 def published_precision(workload: Workload, cluster: Cluster) -> PublishedRun | None:
-    """The published training of a model on such a cluster, where the device computes in its precision."""
-    run = like_published(workload, cluster.num_devices)
-    if run is None or normalize(run.model) != normalize(workload.name):
+    """The published training of a model on such a cluster, where the device computes in its precision.
+
+    None where the model was also trained in what is usual on the device: GPT-3 by bf16 and, elsewhere, fp16.
+    """
+    run, name = like_published(workload, cluster.num_devices), normalize(workload.name)
+    if run is None or normalize(run.model) != name:
+        return None
+    usual = natural_precision(cluster.device)
+    if any(each.precision == usual for each in published_runs() if normalize(each.model) == name):
         return None
     policy = get_policy(run.precision)
     native = on_device(policy, cluster.device).matmul is policy.matmul

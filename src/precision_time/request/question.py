@@ -21,6 +21,11 @@ _CONVOLUTIONS = frozenset({OpClass.CONV, OpClass.GROUPED_CONV, OpClass.DEPTHWISE
 
 _LAYOUT_DEGREES = ("tp", "pp", "cp")
 
+SPREADS_TABLES = frozenset({"recsys"})
+"""Families whose tables lie on different devices already: no trainer gathers them, so none is sharded."""
+SCALES = ("one", "host", "cluster", "fleet")
+"""Numbers of devices as people have them: practice counts the less, the more steps lie between."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Question:

@@ -33,7 +33,7 @@ from ..precision.policy import PrecisionPolicy
 from ..precision.support import check_support, natural_precision
 from ..workload.graph import OpGraph
 from ..workload.hf_config import is_config_source
-from ..workload.resolve import check_named_in_data, load_workload
+from ..workload.resolve import cautions_of, check_named_in_data, load_workload, usual_of
 from ..workload.tuning import Adapter
 from ..workload.workload import Workload
 from .applies import check_applies
@@ -41,6 +41,7 @@ from .batch import held_weights, tokens_per_sample, with_batch
 from .captured import capture_by_name, captured, captured_workload, sizes_with_a_field
 from .dataset_files import file_of, is_file
 from .dataset_rows import rows_of_dataset, with_dataset_rows
+from .datasets import dataset_types, known_dataset
 from .layout import layout_of, layout_remarks
 from .lengths import with_lengths
 from .method import METHOD_FIELDS, check_group, say_method, training_devices, with_method
@@ -100,7 +101,7 @@ def job_without_batch(
         workload=workload,
         cluster=cluster,
         precision=precision_of(
-            request.precision or _published_precision(workload, cluster, found),
+            request.precision or assumed_precision(workload, cluster, found),
             *(cluster.device, found, stack, layout.weights_stage, workload.graph),
         ),
         layout=layout,
@@ -111,10 +112,10 @@ def job_without_batch(
     )
 
 
-def _published_precision(workload: Workload, cluster: Cluster, found: Diagnostics) -> str | None:
+def assumed_precision(workload: Workload, cluster: Cluster, found: Diagnostics) -> str | None:
     """What a model of such a cluster was trained in, where that is published and is not the usual."""
     run = published_precision(workload, cluster)
-    if run is None or run.precision == natural_precision(cluster.device):
+    if run is None:
         return None
     found.assume(
         "precision",
@@ -142,8 +143,8 @@ def completed(job: Job, request: RequestFields, found: Diagnostics, *, named_onl
     for old, new in request.old_names.items():
         found.warn("renamed-field", f"{old} is called {new} now; the old name goes with the next release.")
     first = Diagnostics()
-    first.assume("model", *workload.assumptions)
-    first.warn("model", *workload.warnings)
+    first.assume("model", *usual_of(request.model), *workload.assumptions)
+    first.warn("model", *cautions_of(request.model), *workload.warnings)
     first.assume("cluster", *cluster.assumptions)
     return replace(job, diagnostics=(*first.items, *found.items))
 
@@ -462,6 +463,20 @@ def usual_year(profile: StackProfile, device: Device) -> float:
     return max(profile.framework_year, device.release_year + _SUPPORTED_AFTER_YEARS)
 
 
+def _report_small_images(request: RequestFields, workload: Workload, found: Diagnostics) -> None:
+    """Whether small images of a data set that is named are enlarged, and what they would be else."""
+    facts, side = known_dataset(request.dataset or ""), workload.graph.image_size
+    small = max(kind.largest_side or 0 for kind in dataset_types().values())
+    if facts is None or facts.side is None or side is None or request.image_size is not None:
+        return
+    if facts.side <= small < side:
+        found.warn(
+            "small-images",
+            f"The images of {facts.name} have {facts.side} pixels; priced is {workload.name} on images "
+            f"enlarged to {side}. To price them as they are: image_size={facts.side}.",
+        )
+
+
 def _report_length(request: RequestFields, workload: Workload, found: Diagnostics) -> None:
     """What was assumed of the length of the run.
 
@@ -473,6 +488,7 @@ def _report_length(request: RequestFields, workload: Workload, found: Diagnostic
             f"tokens={request.tokens}: {workload.name} takes no tokens. To fix: steps=, or epochs= and "
             "samples=."
         )
+    _report_small_images(request, workload, found)
     if request.steps is not None or request.tokens is not None:
         return
     known = request.samples or workload.dataset_samples

@@ -28,7 +28,8 @@ def usual_stack(question: Question) -> str:
         if each.fields.get(STACK, plain) not in stacks_table()["contests"]["stacks"]
     }
     most = max(shares, key=lambda name: shares[name], default=plain)
-    enough = float(classes_table()["usual"]["times"]) * shares.get(plain, 0.0)
+    times = classes_table()["usual"]["times"][question.scale]
+    enough = float(times) * shares.get(plain, 0.0)
     return most if shares.get(most, 0.0) >= max(enough, float(classes_table()["usual"]["share"])) else plain
 
 

@@ -155,7 +155,7 @@ class OpGraph(Deriving):
 
     def __post_init__(self) -> None:
         for index, node in enumerate(self.nodes):
-            if any(source >= index for source in node.inputs):
+            if node.inputs and max(node.inputs) >= index:
                 raise CaptureError(
                     f"Graph {self.name!r} is cyclic or out of order: node {index} ({node.op}) reads "
                     f"{node.inputs}. A node may read only earlier ones. To fix: sort the nodes."
@@ -235,12 +235,11 @@ def graph_from_json(data: Mapping[str, Any]) -> OpGraph:
             f"{GRAPH_SCHEMA_VERSION}. To fix: capture the model again."
         )
     try:
+        bodies = [{**body, "op_class": OpClass(body["op_class"])} for body in data["bodies"]]
         nodes = []
         for index, (body_index, *offsets) in enumerate(data["sequence"]):
-            body = dict(data["bodies"][body_index])
-            body["op_class"] = OpClass(body["op_class"])
-            inputs = tuple(-1 if offset < 0 else index - offset for offset in offsets)
-            nodes.append(Node(inputs=inputs, **body))
+            inputs = tuple([-1 if offset < 0 else index - offset for offset in offsets])
+            nodes.append(Node(inputs=inputs, **bodies[body_index]))
         facts = {"packed_params": 0.0, "warnings": "", **data}  # graphs of earlier versions lack it
         return OpGraph(nodes=tuple(nodes), **{name: facts[name] for name in _GRAPH_FIELDS})
     except (KeyError, IndexError, TypeError, ValueError) as error:

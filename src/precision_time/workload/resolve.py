@@ -29,6 +29,7 @@ from .families.tables import (
     normalize,
     preset,
     preset_of,
+    read_toml,
     task_rule,
     unsupported,
     unsupported_table,
@@ -279,6 +280,23 @@ def canonical_name(model: str) -> str:
     return _respelled(name) or name
 
 
+def usual_of(model: Any) -> tuple[str, ...]:
+    """What is assumed of a name that leaves the size open; nothing where it says one."""
+    name = normalize(model) if isinstance(model, str) else ""
+    meant = alias_table().get(name, "")
+    taken, rest = normalize(meant), normalize(meant)[len(name) :]
+    ends = bool(name and rest) and not (name[-1].isalpha() and rest[0].isalpha())  # vit-l is vit-large
+    return (f"{model!r} read as {meant}, the usual one.",) if ends and taken.startswith(name) else ()
+
+
+def cautions_of(model: Any) -> tuple[str, ...]:
+    """What is not priced of a model that is known by the way it is trained."""
+    name = normalize(model) if isinstance(model, str) else ""
+    return tuple(
+        each["says"] for each in read_toml("aliases.toml")["cautions"] if re.fullmatch(each["name"], name)
+    )
+
+
 def is_known_model(model: str) -> bool:
     """Whether a table or the zoo holds `model` in any spelling."""
     return _is_known(canonical_name(model))
@@ -333,7 +351,8 @@ def _from_entry(entry: ModelEntry, sizes: Mapping[str, Any], training: _Training
     builder = family_builder(entry.builder)
     if strict:
         _check_names(entry.name, sizes, _entry_sizes(entry, sizes))
-    rules = task_rule(entry.builder, task, dataset)
+    known = dataset_table().get(normalize(dataset or ""))  # sst2 is a task of GLUE, whatever it is called
+    rules = task_rule(entry.builder, task, dataset, None if known is None else known.name)
     adapter, said = _adapter_of(entry, sizes, training)
     bare = {name: value for name, value in entry.sizes.items() if name not in ADAPTER_SIZES}
     chosen, assumptions = choose_sizes(replace(entry, sizes=bare), builder, sizes, rules=rules)

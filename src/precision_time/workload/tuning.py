@@ -116,7 +116,8 @@ def with_adapter(graph: OpGraph, adapter: Adapter, *, train_heads: bool = True) 
 
     packed = 0.0
     for index, node in enumerate(graph.nodes):
-        moved = replace(node, inputs=_moved(node.inputs, where))
+        sources = dict.fromkeys(where[source] if source >= 0 else -1 for source in node.inputs)
+        moved = replace(node, inputs=tuple(sources))
         weight = node.n * node.k * node.count
         packs = adapter.packed and index not in heads and _is_packable(node)
         if packs:
@@ -131,10 +132,6 @@ def with_adapter(graph: OpGraph, adapter: Adapter, *, train_heads: bool = True) 
             value = _add_factors(nodes, trained, value, nodes[value], moved, width, adapter, packs)
         where[index] = value
     return _settled(graph, nodes, trained, packed=packed)
-
-
-def _moved(inputs: Sequence[int], where: Mapping[int, int]) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(where[i] if i >= 0 else -1 for i in inputs))
 
 
 def _is_packable(node: Node) -> bool:
@@ -184,7 +181,11 @@ def _add_factors(
 ) -> int:
     """Nodes of one pair of factors beside the product `linear`; gives back the index of the sum."""
     rank, rows, wide = float(adapter.rank), linear.m, linear.m * width
-    shared = {"repeat": linear.repeat, "segment": linear.segment, "layer": _beside(linear)}
+    shared = {
+        "repeat": linear.repeat,
+        "segment": linear.segment,
+        "layer": f"{linear.layer}.lora" * bool(linear.layer),
+    }
 
     def put(op: str, op_class: OpClass, inputs: tuple[int, ...], *, weight: float = 0.0, **more: Any) -> int:
         own = {"weight_elems": weight, "param_elems": weight, "param_tensors": int(weight > 0.0)}
@@ -206,10 +207,6 @@ def _add_factors(
     if adapter.normed:
         added = _scaled_to_norm(put, value, scaled, linear, width, rank, packed)
     return put("add", OpClass.ELEMENTWISE, (value, added), in_elems=size + wide, out_elems=size)
-
-
-def _beside(linear: Node) -> str:
-    return f"{linear.layer}.lora" if linear.layer else ""
 
 
 def _scaled_to_norm(

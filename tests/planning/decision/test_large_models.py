@@ -31,6 +31,11 @@ def _planned_alone(device):
     assert np.isfinite(columns["time_s"]).all()
 
 
+def test_a_length_of_any_size_is_written_out():
+    found = plan("gpt2", devices="H100-SXM5-80GB", gpus=8, tokens=1e11, workers=1)
+    assert "100,000,000,000 tokens" in str(found)
+
+
 @pytest.mark.parametrize("device", ["H200-SXM-141GB", "B200-SXM-180GB", "L40S"])
 def test_a_device_whose_clouds_join_it_differently_is_planned_alone(device):
     _planned_alone(device)

@@ -174,6 +174,25 @@ DETECTRON2 = """\
 [11/01 11:27:18 d2.utils.events]: eta: 8:04:38  iter: 1299  total_loss: 0.980  loss_cls: 0.697  time: 0.3323  data_time: 0.0353  lr: 0.010000  max_mem: 3961M
 [11/01 11:27:24 d2.utils.events]: eta: 8:03:55  iter: 1319  total_loss: 0.950  loss_cls: 0.668  time: 0.3322  data_time: 0.0292  lr: 0.010000  max_mem: 3961M
 """
+# https://github.com/ROCm/pytorch/issues/1147 (2022-12-07): pytorch/examples; the lines of the next epoch have its form.
+IMAGENET = """\
+=> creating model 'mobilenet_v3_small'
+Epoch: [0][   1/1424]   Time 60.000 (60.000)    Data 15.133 (15.133)    Loss 6.9078e+00 (6.9078e+00)    Acc@1   0.00 (  0.00)   Acc@5   0.33 (  0.33)
+Epoch: [0][  21/1424]   Time  1.175 ( 4.022)    Data  0.001 ( 0.722)    Loss 6.8997e+00 (6.9054e+00)    Acc@1   0.33 (  0.11)   Acc@5   0.78 (  0.60)
+Epoch: [0][  41/1424]   Time  1.186 ( 2.652)    Data  0.001 ( 0.384)    Loss 6.8966e+00 (6.9001e+00)    Acc@1   0.00 (  0.17)   Acc@5   0.56 (  0.70)
+Epoch: [0][  61/1424]   Time  1.205 ( 2.193)    Data  0.001 ( 0.269)    Loss 6.8423e+00 (6.8909e+00)    Acc@1   0.22 (  0.17)   Acc@5   1.33 (  0.75)
+Epoch: [0][  81/1424]   Time  1.188 ( 1.951)    Data  0.001 ( 0.209)    Loss 6.8351e+00 (6.8794e+00)    Acc@1   0.00 (  0.16)   Acc@5   1.00 (  0.80)
+Test: [ 1/56]   Time 12.000 (12.000)    Loss 5.8972e+00 (5.8972e+00)    Acc@1   3.78 (  3.78)   Acc@5   9.06 (  9.06)
+Epoch: [1][   1/1424]\tTime 16.102 (16.102)\tData 14.990 (14.990)\tLoss 4.8078e+00 (4.8078e+00)\tAcc@1   8.00 (  8.00)\tAcc@5  20.33 ( 20.33)
+Epoch: [1][  21/1424]\tTime  1.181 ( 1.902)\tData  0.001 ( 0.714)\tLoss 4.7997e+00 (4.8054e+00)\tAcc@1   8.33 (  8.11)\tAcc@5  20.78 ( 20.60)
+"""
+# https://github.com/fangwei123456/Spike-Element-Wise-ResNet/issues/10: torchvision's MetricLogger; its arguments above.
+METRIC_LOGGER = """\
+Namespace(data_path='/datasets/imagenet', model='resnet18', device='cuda', batch_size=32, epochs=90, lr=0.1, world_size=8)
+Epoch: [0]  [ 103/5005]  eta: 4:43:31  lr: 0.1  img/s: 13.62830983555788  loss: 6.8536 (6.9458)  acc1: 0.0000 (0.2103)  acc5: 0.0000 (0.9916)  time: 2.5401  data: 0.0336  max mem: 3524
+Epoch: [0]  [ 104/5005]  eta: 4:47:43  lr: 0.1  img/s: 3.5788954758177014  loss: 6.8593 (6.9466)  acc1: 0.0000 (0.2083)  acc5: 0.0000 (0.9821)  time: 2.8689  data: 0.0337  max mem: 3524
+Epoch: [0]  [ 105/5005]  eta: 4:45:43  lr: 0.1  img/s: 32.16833850427397  loss: 6.8593 (6.9471)  acc1: 0.0000 (0.2064)  acc5: 0.0000 (0.9729)  time: 2.7337  data: 0.0039  max mem: 3524
+"""
 # https://github.com/keras-team/keras/pull/8169 (2017-10-17)
 KERAS = """\
 Epoch 1/12
@@ -275,6 +294,9 @@ LOGS: dict[str, tuple[str, Log]] = {
     "openmmlab": ("openmmlab", Log(OPENMMLAB, 5, 0.394, 0.388, None, 2350)),
     "mmengine": ("openmmlab", Log(MMENGINE, 3, 0.010, 0.004, None, 30)),
     "detectron2": ("detectron2", Log(DETECTRON2, 4, 0.3323, 0.3, None, 1320)),
+    "imagenet": ("pytorch-examples", Log(IMAGENET, 7, 60.0, 1.175, None, 1445, {"model": "mobilenet_v3_small"})),
+    "metric-logger": ("pytorch-examples", Log(METRIC_LOGGER, 3, 2.8689, 2.5401, 450_450, 106,
+        {"model": "resnet18", "batch_size": 32, "gpus": 8})),
     "keras": ("keras", Log(KERAS, 2, 87e-6, 77e-6, 720_000, 120_000)),
     "lightning": ("lightning", Log(LIGHTNING, 5, 8.77, 3.0, None, 5)),
     "lightning-rich": ("lightning", Log(LIGHTNING_RICH, 4, 1 / 33.70, 1 / 43.88, 120, 120)),

@@ -46,6 +46,11 @@ def test_fields(case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.Monkey
         assert name not in recipe.fields
 
 
+def test_the_usual_keys_of_nemo_are_known(of: Any) -> None:
+    text = next(case["files"]["nemo.yaml"] for case in _CASES if case["name"] == "nemo1-interleaved")
+    assert not of("nemo.yaml", text).unread
+
+
 def test_options_stand_in_the_place_of_what_the_recipe_says(of: Any) -> None:
     recipe = of(
         "run.sh",

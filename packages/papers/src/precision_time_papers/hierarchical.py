@@ -51,10 +51,19 @@ class FittedHierarchy:
     def predict(self, jobs: JobViews) -> Floats:
         """Step times [s], shape (n,)."""
         table = jobs.native.select(self.names)
-        compute_s, exposed_s = self.parts(table)
-        factor = self.stages["aggregator"].predict(_with_parts(table.features, compute_s, exposed_s))
-        step_time_s: Floats = (compute_s + exposed_s) * np.exp(factor)
+        step_time_s: Floats = table.analytical_s * np.exp(self.correction(table)[0])
         return step_time_s
+
+    def correction(self, jobs: JobTable) -> tuple[Floats, Floats]:
+        """Log of the factor on the formulas, and the share of exposed communication, shape (n,) each.
+
+        Args:
+            jobs: In the columns of `names`.
+        """
+        compute_s, exposed_s = self.parts(jobs)
+        total_s = compute_s + exposed_s
+        factor = self.stages["aggregator"].predict(_with_parts(jobs.features, compute_s, exposed_s))
+        return factor + np.log(total_s / jobs.analytical_s), exposed_s / total_s
 
     def parts(self, jobs: JobTable) -> tuple[Floats, Floats]:
         """Seconds of compute and of communication by their own stages alone, shape (n,) each."""

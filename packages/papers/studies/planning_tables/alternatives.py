@@ -94,7 +94,7 @@ def training(item: Measurement) -> Hashable:
 
 def training_anywhere(item: Measurement) -> Hashable:
     """Equal for runs of one training whoever measured it: software, input and what is timed may differ."""
-    return (item.model, item.seq_len, item.task, *(item.sizes.get(name) for name in _SHAPES))
+    return (item.model, item.seq_len, item.task, *(str(item.sizes.get(name)) for name in _SHAPES))
 
 
 def but_precision(item: Measurement) -> Hashable:

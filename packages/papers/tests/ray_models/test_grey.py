@@ -39,7 +39,7 @@ def test_a_grey_box_learns_a_slow_cluster_from_a_few_points() -> None:
         {
             "target": "t",
             "columns": ["gpus", "batch"],
-            "techniques": ["grey-ridge", "forest"],
+            "techniques": ["grey-ridge", "tree"],
             "validation": {"method": "extrapolation", "bounds": {"gpus": 2}},
             "grey_box": {"fields": dict(BOX.fields), "constants": dict(BOX.constants)},
         }
@@ -47,7 +47,7 @@ def test_a_grey_box_learns_a_slow_cluster_from_a_few_points() -> None:
     points, plan = prepared_rows(study, rows, range(2, len(rows) + 2))
     result = run_study(points, plan)
     errors = {score.technique.name: score.validation_mape for score in result.scores}
-    assert errors["grey-ridge"] < 0.01 < errors["forest"]
+    assert errors["grey-ridge"] < 0.01 < errors["tree"]
     (time_s,) = result.model.predict([{"gpus": 16, "batch": 48}])
     expected = 1.7 * BOX.predictions({"gpus": np.array([16.0]), "batch": np.array([48.0])})[BOX.PREDICTED][0]
     assert time_s == pytest.approx(expected, rel=1e-3)

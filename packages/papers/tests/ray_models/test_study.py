@@ -124,7 +124,7 @@ def test_1_a_technique_is_tuned_again_without_the_points_it_is_compared_on(
     """Among many candidates one fits noise by chance: its least error is not what techniques go by."""
     points = ring_points(noise=0.3)
     rule = SplitRule(method="kfold", folds=3)
-    study = run_study(points, plan("forest", validation=rule), keep=False)
+    study = run_study(points, plan("tree", validation=rule), keep=False)
     ((chosen,), (score,)) = study.chosen, study.scores
     assert chosen.candidates > 1
     assert chosen.nested_mape != chosen.selection_mape

@@ -4,6 +4,7 @@ from .framework import framework_memory
 from .stages import micro_batches_in_flight
 from .terms import (
     StageMemory,
+    frozen_bytes,
     memory_by_stage,
     memory_of,
     memory_of_each,
@@ -15,6 +16,7 @@ from .terms import (
 __all__ = [
     "StageMemory",
     "framework_memory",
+    "frozen_bytes",
     "memory_by_stage",
     "memory_of",
     "memory_of_each",

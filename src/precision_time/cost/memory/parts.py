@@ -68,6 +68,11 @@ class SavedReader:
     composed_norms: bool = False
     widths: Mapping[int, float] = field(default_factory=dict)
     """Bytes per element that an operator keeps, by its identity, under a policy with rules of its own."""
+    sizes: Sequence[float] = field(init=False)
+    """Bytes that each node saves."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", [self._saved_bytes(node) for node in self.nodes])
 
     def saved(
         self, span: range, share: float, *, scores: bool = True, again: frozenset[int] = frozenset()
@@ -91,7 +96,7 @@ class SavedReader:
                 source = node.inputs[0] if node.inputs else -1
                 by_input = node.op_class in PRODUCT_CLASSES or node.op_class in _CHEAP
                 is_split = self.split[source] if by_input and source >= 0 else self.split[index]
-                size = self._saved_bytes(node) * self._kept(index, again) * times
+                size = self.sizes[index] * self._kept(index, again) * times
                 split, whole = (split + size, whole) if is_split else (split, whole + size)
             unfused = node.op_class is OpClass.ATTENTION and not self.fused_attention
             if scores and unfused and index not in again:
@@ -100,9 +105,11 @@ class SavedReader:
 
     def _kept(self, index: int, again: frozenset[int]) -> float:
         """Share of what a node saves that is no output of nodes that run again."""
+        if not again:
+            return 1.0
         node = self.nodes[index]
         saved = node.saved_elems * self._unfused(node)
-        if not again or not saved:
+        if not saved:
             return 1.0
         fused = self._unfused(node) < 1.0
         outputs = {
@@ -124,7 +131,7 @@ class SavedReader:
                 freed, within, segment = freed + within * self._repeats(index, span), 0.0, node.segment
             if node.scales_with_batch:
                 most = max(most, (node.in_elems + node.out_elems) * act - freed - within)
-                within += self._saved_bytes(node)
+                within += self.sizes[index]
         return most
 
     def _repeats(self, index: int, span: range) -> float:

@@ -168,14 +168,14 @@ def _memory_under_layouts(groups: Sequence[Jobs]) -> list[dict[str, Number]]:
 
 def _fullest(stages: StageMemory) -> dict[str, Number]:
     """Named bytes of the fullest stage of every job."""
-    total = stages.total
-    if np.ndim(total) == 1:
+    if np.ndim(stages.activations) == 1:
         return stages.terms()
-    fullest = np.asarray(total).argmax(axis=0)
+    total = np.asarray(stages.total)
+    fullest = total.argmax(axis=0)
     if (fullest == fullest[0]).all():
         return stages.at(int(fullest[0])).terms()
     return {
-        name: np.take_along_axis(np.broadcast_to(value, np.shape(total)), fullest[None], axis=0)[0]
+        name: np.take_along_axis(np.broadcast_to(value, total.shape), fullest[None], axis=0)[0]
         for name, value in stages.terms().items()
     }
 
@@ -253,6 +253,15 @@ def memory_of_stages(group: Jobs) -> tuple[StageMemory, ...]:
 def memory_by_stage(group: Jobs) -> tuple[dict[str, Number], ...]:
     """Named bytes of every pipeline stage, first to last; one entry without a pipeline."""
     return tuple(stage.terms() for stage in memory_of_stages(group))
+
+
+def frozen_bytes(group: Jobs) -> float:
+    """Weights that nothing updates on the stage that holds most of them, wherever they are kept."""
+    parts, layout = _parts(group), group.layout
+    columns, stages = Layouts.of((layout,)), Stages.of(group, (layout,), parts)
+    local = _local_elements(parts, parts.mean_layer(stages.start, stages.layers), columns, stages)
+    held = _frozen_bytes(local, group.precision)
+    return float(np.max(held)) / (layout.shard_ranks if layout.zero_stage >= _FULLY_SHARDED else 1)
 
 
 def total_bytes(terms: Mapping[str, Number]) -> Number:

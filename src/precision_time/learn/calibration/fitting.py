@@ -29,6 +29,8 @@ _FREEDOM = 4.0
 _OF_A_BLOCK, _BLOCKS_OF_A_SOURCE, _LEAST_OF_A_BLOCK = 40, 4, 4
 _SPREAD = 1.5
 """Of the logarithm of a deviation or rate about its start: what no block says anything of stays there."""
+_LEAST_NOISE = 1e-8
+"""Variance: two steps that differ in nothing leave the covariance of a block without an inverse."""
 _START_SD, _START_RATE, _START_NOISE = 0.15, 0.3, 0.04
 _LEAST_NOISE = 0.07
 """Repeats of one configuration differ by 3.6 to 5 %; more of it is what no column shows. The likelihood of
@@ -161,7 +163,7 @@ def _loss(point: Floats, blocks: Sequence[_Ready], start: Floats) -> tuple[float
         count = len(block.log_ratios)
         lost = np.tensordot(rates, block.differences, axes=1)
         parts = np.square(sd)[:, None, None] * block.outer * np.exp(power * block.log_widths - lost)
-        covariance = parts.sum(axis=0) + noise**2 * np.eye(count)
+        covariance = parts.sum(axis=0) + max(noise**2, _LEAST_NOISE) * np.eye(count)
         inverse = np.linalg.inv(covariance)
         solved = inverse @ block.log_ratios
         squared = float(block.log_ratios @ solved)

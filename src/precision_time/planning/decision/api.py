@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import Ints
+from ...arrays import Floats, Ints
 from ...cost.input import SYNTHETIC
 from ...cost.stacks import Stack
 from ...diagnostics import Diagnostics, Severity, texts_of
@@ -422,13 +422,17 @@ def _beyond(ask: _Ask) -> Judged | None:
 
 def _length(request: Request, found: Judged) -> str:
     samples = found.rows.samples
-    said = {"tokens": "{:,.6g} tokens", "epochs": "{:g} epochs", "steps": "{:,} steps"}
+    said = {"tokens": "{:,.0f} tokens", "epochs": "{:g} epochs", "steps": "{:,} steps"}
     given = {name: getattr(request, name) for name in said}
     words = next(said[name].format(value) for name, value in given.items() if value is not None)
-    fewest, most = found.rows.steps.min(), found.rows.steps.max()
-    steps = f"{fewest:,.0f}" if fewest == most else f"{fewest:,.0f} to {most:,.0f}"
     alike = samples.max() <= 1.1 * samples.min()
-    return f"{words}, {steps} steps" + ("" if alike else " of different batches")
+    of = f"of {_between(samples / found.rows.steps)} samples" if alike else "of different batches"
+    return f"{words}, {_between(found.rows.steps)} steps {of}"
+
+
+def _between(values: Floats) -> str:
+    low, high = f"{values.min():,.0f}", f"{values.max():,.0f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _prices(found: Judged) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from ...diagnostics import EXTRAPOLATION, UNMEASURED_DEVICE
+from ...diagnostics import EXTRAPOLATION, unmeasured
 from ...plain import from_plain
 from ...records import dataclass
 from ...request.request import Request
@@ -58,14 +58,14 @@ class Candidate:
     """The fields that `predict_time` takes for it."""
 
     @property
-    def on_measured_device(self) -> bool:
-        """Whether any measured run is on such a device; else its data sheet alone answers for it."""
-        return UNMEASURED_DEVICE not in self.warnings
+    def unmeasured(self) -> tuple[str, ...]:
+        """What no measured run bears out: such a device, or such a precision in such a model."""
+        return unmeasured(self.warnings)
 
     @property
     def doubt(self) -> str:
-        """A mark in a table: nobody measured its device, or (a star) nobody a run like it."""
-        if not self.on_measured_device:
+        """A mark in a table: nobody measured its device or precision, or (a star) nobody a run like it."""
+        if self.unmeasured:
             return " (unmeasured)"
         return " *" if EXTRAPOLATION in self.warnings else ""
 

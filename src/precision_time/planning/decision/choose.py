@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from ...arrays import Bools, Floats, Ints
-from ...diagnostics import EXTRAPOLATION, UNMEASURED_DEVICE
+from ...diagnostics import EXTRAPOLATION, UNMEASURED
 from ...hardware.prices.offer import Offer
 from ...records import dataclass
+from ...units import grouped
 from ..energy.grid import grid_of_region
 from .candidate import Candidate, carbon, duration, money
 from .front import pareto_front
@@ -120,8 +121,9 @@ class Judged:
 
     @property
     def measured(self) -> Bools:
-        """Whether any measured run is on the device of each candidate."""
-        return ~self._warned(UNMEASURED_DEVICE)
+        """Whether measured runs have the device of each candidate, and its precision in such models."""
+        doubted: Bools = np.logical_or.reduce([self._warned(code) for code in UNMEASURED])
+        return ~doubted
 
     @property
     def inside(self) -> Bools:
@@ -243,13 +245,14 @@ def _greenest(best: Candidate, other: Candidate | None, count: int, found: Judge
     assert grid is not None
     parts = [
         f"Least carbon of the {count:,} candidates that {_keep(found)} and whose grid is known: "
-        f"{carbon(best.carbon_g)} from {best.energy_kwh:,.4g} kWh at {grid.g_per_kwh:,.0f} g/kWh "
+        f"{carbon(best.carbon_g)} from {grouped(best.energy_kwh)} kWh at {grid.g_per_kwh:,.0f} g/kWh "
         f"({grid.place})."
     ]
     if other is not None and other.carbon_g is not None and best.carbon_g:
         parts.append(
             f"{_next(best, other)}: {other.label}, {carbon(other.carbon_g)} "
-            f"({other.carbon_g / best.carbon_g - 1.0:+.0%}), {other.energy_kwh:,.4g} kWh in {other.region}."
+            f"({other.carbon_g / best.carbon_g - 1.0:+.0%}), {grouped(other.energy_kwh)} kWh in "
+            f"{other.region}."
         )
     return " ".join(parts)
 

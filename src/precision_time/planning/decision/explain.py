@@ -410,7 +410,7 @@ def _other_devices(found: Judged, best: Candidate) -> Iterator[WhatIf]:
             order = found.order("cheapest", same & (devices == names[place]))
             other = found.candidate(order[0])
             yield WhatIf(
-                question=f"{words} ({names[place]}{'' if other.on_measured_device else ', unmeasured'})",
+                question=f"{words} ({names[place]}{', unmeasured' if other.unmeasured else ''})",
                 candidate=other,
                 answer=_compared(best, other, None),
             )

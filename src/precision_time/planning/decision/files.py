@@ -14,6 +14,7 @@ from ...io import packaged, write_atomically
 from ...render.blocks import Drawing
 from ...render.html import page_of_blocks
 from ...render.table import write_columns
+from ...units import grouped
 from .candidate import Candidate, carbon, chance, duration, money
 from .choose import AIMS, Judged
 from .picture import PICTURES, write_plot
@@ -127,7 +128,7 @@ def _said(each: Candidate) -> dict[str, str]:
         "in time with": "" if each.probability is None else chance(each.probability),
         "money": money(each.usd),
         "an hour": "" if each.usd_per_hour is None else money(each.usd_per_hour),
-        "energy": f"{each.energy_kwh:,.4g} kWh",
+        "energy": f"{grouped(each.energy_kwh)} kWh",
         "carbon": carbon(each.carbon_g),
         "MFU": "" if each.mfu is None else f"{each.mfu:.0%}",
     }

@@ -85,14 +85,11 @@ def refined(found: Judged, timing: Timing, most: int, again: Callable[[Rows, Out
         now = again(state["rows"], found.outcomes.take(np.flatnonzero(found.outcomes.row == row)))
         return float(np.min(now.outcomes.usd[now.feasible], initial=np.inf))
 
-    known = np.array([_least_of(found, row) for row in range(len(found.rows))])
+    own, usd = found.feasible & ~found.apart & np.isfinite(found.outcomes.usd), found.outcomes.usd
+    places = [own & (found.outcomes.row == row) for row in range(len(found.rows))]
+    known = np.array([float(np.min(usd[place], initial=np.inf)) for place in places])
     searched, left = best_first(known, _bounds(found, timing), search, most)
     return Refined(rows=state["rows"], searched=len(searched), open=left)
-
-
-def _least_of(found: Judged, row: int) -> float:
-    own = found.feasible & ~found.apart & (found.outcomes.row == row) & np.isfinite(found.outcomes.usd)
-    return float(np.min(found.outcomes.usd[own], initial=np.inf))
 
 
 def _bounds(found: Judged, timing: Timing) -> Floats:

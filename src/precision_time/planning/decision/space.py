@@ -425,6 +425,8 @@ def _batch(axes: Mapping[str, Sequence[Any]], workload: Workload) -> tuple[int |
             "see as many samples, but not in as many steps. global_batch_size makes them train alike."
         ]
     samples, source = usual_global_batch(workload)
+    epochs = axes.get("samples") or [workload.dataset_samples or samples]
+    samples = min(samples, *(int(epoch) for epoch in epochs))
     return samples, [
         f"Global batch not given: {samples:,} samples per step, the same for all candidates, so that all "
         f"train alike ({source}); up to {_NEAR_SHARE:.0%} more or less where the devices share it evenly."

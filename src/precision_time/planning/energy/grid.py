@@ -76,7 +76,9 @@ def intensity(place: str, *, cloud: str | None = None) -> Intensity:
     exact = tuple(each for each in _regions().values() if each.region.lower() == place.strip().lower())
     found = (code,) if code else exact or _spellings().get(_folded(place), ())
     if not found:
-        raise UnknownNameError(kind="place", name=place, known=_offered(), hint=HINT)
+        grids = [name for each in _grids().values() for name in (each.grid, each.place)]
+        known = (*grids, *(each.name for each in _regions().values()))
+        raise UnknownNameError(kind="place", name=place, known=known, hint=HINT)
     if len({(each.grid, each.g_per_kwh) for each in found}) > 1:
         names = [each.name for each in found]
         raise ConfigError(
@@ -211,8 +213,3 @@ def _spellings() -> Mapping[str, tuple[Intensity, ...]]:
     for name, each in named:
         found[name] = (*found.get(name, ()), each)
     return found
-
-
-def _offered() -> tuple[str, ...]:
-    grids = [name for each in _grids().values() for name in (each.grid, each.place)]
-    return (*grids, *(each.name for each in _regions().values()))

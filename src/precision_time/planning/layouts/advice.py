@@ -42,7 +42,8 @@ def why_first(ranked: Sequence[RankedLayout]) -> str:
     gap_s = other.step_time_s - best.step_time_s
     old, new = other.prediction.terms, best.prediction.terms
     names = dict.fromkeys((*new, *old))
-    gains = [(_in_words(name), old.get(name, 0.0) - new.get(name, 0.0)) for name in names]
+    said = {name: name.removesuffix("_s").replace("_", " ") for name in names}
+    gains = [(said[name], old.get(name, 0.0) - new.get(name, 0.0)) for name in names]
     gains.sort(key=lambda item: -item[1])
     less = [f"{format_duration(gain)} less {name}" for name, gain in gains[:_NAMED_TERMS] if gain > 0]
     more = [f"{format_duration(-gain)} more {name}" for name, gain in gains[::-1][:_NAMED_TERMS] if gain < 0]
@@ -66,10 +67,6 @@ def usual_beside(best: RankedLayout, usual: RankedLayout) -> str:
     more = usual.step_time_s / best.step_time_s - 1.0
     than = "less" if more < 0.0 else "more"
     return f"{said}: {format_duration(usual.step_time_s)}, {abs(more):.0%} {than}."
-
-
-def _in_words(term: str) -> str:
-    return term.removesuffix("_s").replace("_", " ")
 
 
 def shortfall(job: Job, batch: int, nearest: Nearest, fixed: Fixed) -> Shortfall:

@@ -24,9 +24,17 @@ from ...request.method import degrees_of_method
 from ...request.practice import axes_of
 from ...request.published import usual_global_batch
 from ...request.request import Request
-from ...request.resolve import cluster_of, precision_of, stack_of, usual_stack_of, workload_of
+from ...request.resolve import (
+    assumed_precision,
+    cluster_of,
+    precision_of,
+    stack_of,
+    usual_stack_of,
+    workload_of,
+)
 from ...request.schema import LAYOUT_OPTIONS, RequestFields
 from ...request.signature import as_request, takes_request_fields
+from ...workload.resolve import cautions_of, usual_of
 from ...workload.workload import Workload
 from .advice import usual_beside
 from .result import LayoutSearch, RankedLayout
@@ -156,12 +164,13 @@ def _plain_job(request: Request) -> tuple[Job, int]:
     cluster = cluster_of(request, found)
     usual = usual_stack_of(request, workload, cluster)
     stack = stack_of(request, workload.family, cluster.device, found, usual=usual)
-    precision = precision_of(request.precision, cluster.device, found, stack, graph=workload.graph)
+    said = request.precision or assumed_precision(workload, cluster, found)
+    precision = precision_of(said, cluster.device, found, stack, graph=workload.graph)
     check_full_rows(request)
     batch = _batch(request.global_batch_size, workload, request.gpus, found) * workload.rows_per_sample
     first = Diagnostics()
-    first.assume("model", *workload.assumptions)
-    first.warn("model", *workload.warnings)
+    first.assume("model", *usual_of(request.model), *workload.assumptions)
+    first.warn("model", *cautions_of(request.model), *workload.warnings)
     first.assume("cluster", *cluster.assumptions)
     job = Job(
         workload=workload,

@@ -36,8 +36,7 @@ _kept = attrgetter(*(item.name for item in fields(Layout) if item.name not in _P
 def price_layouts(job: OneCopy[Job], layouts: Sequence[Layout]) -> JobTable:
     """Analytical times and features of some layouts of a job, in their order."""
     rows, groups = zip(*groups_under(job.here(), layouts), strict=True)
-    tables = [table for _, table in priced_groups(groups)]
-    return JobTable.together(tables).take(np.argsort([*chain.from_iterable(rows)]))
+    return priced_groups(groups)[1].take(np.argsort([*chain.from_iterable(rows)]))
 
 
 def priced_by(
@@ -88,13 +87,22 @@ class Bounds:
         bounds: Floats = self.base_s[rows] * np.array([self.least[self.kinds[row]] for row in rows])
         return bounds
 
-    def samples(self, count: int) -> Indices:
-        """Of each kind the `count` lowest, and as many with the fewest micro batches, which gather least."""
-        rounds = np.array([layout.num_microbatches for layout in self.layouts])
+    def near(self, most_s: float) -> Indices:
+        """Layouts of the kinds of which one at least is bounded by this time or less."""
+        rows = np.arange(len(self.layouts))
+        kinds = {self.kinds[row] for row in rows[self.of(rows) <= most_s].tolist()}
+        return np.array([row for row, kind in enumerate(self.kinds) if kind in kinds], dtype=np.intp)
+
+    def samples(self, count: int, rows: Indices) -> Indices:
+        """Of some rows the `count` lowest of each kind, and as many with the fewest micro batches.
+
+        These gather least.
+        """
+        base_s, rounds = self.base_s[rows], np.array([self.layouts[row].num_microbatches for row in rows])
         chosen: set[int] = set()
-        for order in (np.argsort(self.base_s, kind="stable"), np.lexsort((self.base_s, rounds))):
+        for order in (np.argsort(base_s, kind="stable"), np.lexsort((base_s, rounds))):
             members: dict[Hashable, list[int]] = defaultdict(list)
-            for row in order.tolist():
+            for row in rows[order].tolist():
                 members[self.kinds[row]].append(row)
             chosen |= {row for rows in members.values() for row in rows[:count]}
         return np.array(sorted(chosen), dtype=np.intp)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...cost.job import Job
 from ...diagnostics import Diagnostic
 from ...errors import ConfigError, LayoutError
+from ...hardware.clusters import nodes_in_words
 from ...parallel.layout import Layout, Offload, PipelineSchedule, Recompute
 from ...plain import from_plain
 from ...predict.prediction import Prediction
@@ -230,7 +231,7 @@ def _legend(ranked: Sequence[RankedLayout]) -> str:
 
 
 def _headline(search: LayoutSearch) -> str:
-    nodes = "1 node" if search.nodes == 1 else f"{search.nodes} nodes"
+    nodes = nodes_in_words(search.nodes, search.assumptions)
     return (
         f"{search.model} on {search.gpus} x {search.device} ({nodes}), {search.precision}, "
         f"{search.stack}, {search.global_batch_size:,} samples per step"

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import Floats
+from ...arrays import Floats, Indices
 from ...cost.constants import constants
 from ...cost.job import Job, Jobs
 from ...cost.search import Pruned, fitting, host_bytes, merged, space_of, under
@@ -29,7 +29,7 @@ from ...predict.remedies import at_layout
 from ...request.request import Request
 from ...units import format_bytes
 from .advice import shortfall, why_first
-from .pricing import bounds_of, families_of, priced_by
+from .pricing import Bounds, bounds_of, families_of, priced_by
 from .result import LayoutSearch, RankedLayout, SearchCounts
 
 Progress = Callable[[str, int, int], None]
@@ -39,9 +39,12 @@ _SLACK = 1.05
 """A layout is priced unless its lower bound is this much above the best whole steps."""
 _FRAMES = 512
 """Frames per task: some tenths of a second."""
-_SAMPLES = 3
-"""Layouts of each kind that are priced first, for what they take above their bounds: as many more with the
-fewest micro batches. Of 15 searches of 241 to 20,148 layouts each finds what pricing all does."""
+_SAMPLES = 1, 3
+"""Layouts of each kind that are priced first, for what they take above their bounds, and next of each kind
+that may hold a fast one; as many more with the fewest micro batches. 19 searches of 21 to 15,235 layouts find
+what three of every kind find; up to four tenths of the pricing are saved."""
+_NEAR = 1.2
+"""A kind may hold a fast layout unless the bounds of all are this much above the best so far."""
 _ROUND = 256
 """Layouts between two looks at the best so far."""
 _COVERAGE = 0.9
@@ -161,16 +164,20 @@ def _candidates(
     if short and "offload" not in fixed:
         moved = frames(Refusals(), beyond_domain=beyond, offload=True)
         capacity = constants("optimizers")["offload"]["host_bytes"]
-        room = [frame for frame in moved if host_bytes(job, _first_of(frame)) <= capacity]
+        first = [frame.layout(frame.batches[0], frame.recompute[-1]) for frame in moved]
+        room = [
+            frame for frame, layout in zip(moved, first, strict=True) if host_bytes(job, layout) <= capacity
+        ]
         too_large = sum(map(len, moved)) - sum(map(len, room))
         on_host = merged([Pruned(too_large=too_large), _fitting(one, room, over, report)])
         kept = merged([kept, _gaining(on_host, kept.layouts)])
     if kept.nearest is None:
         reasons = "; ".join(reason for reason, _ in refused.counts.most_common(_REASONS_NAMED))
+        fields = ", ".join(f"{name}={'/'.join(map(str, values))}" for name, values in fixed.items())
         raise LayoutError(
             f"No layout of {job.workload.name} over {job.cluster.num_devices} devices holds with "
             f"global_batch_size={batch}"
-            f"{' and ' + _in_words(fixed) if fixed else ''}: {reasons or 'no degrees divide the devices'}. "
+            f"{' and ' + fields if fixed else ''}: {reasons or 'no degrees divide the devices'}. "
             "To fix: fix fewer fields, or use a batch that the replicas divide."
         )
     return refused, kept
@@ -195,10 +202,6 @@ _RECOMPUTING_NONE: Mapping[str, Any] = {"recompute": Recompute.NONE, "recompute_
 def _recomputed_share(layout: Layout) -> float:
     """Share of the layers that the backward pass runs again."""
     return layout.recompute_share if layout.recompute is Recompute.FULL else 0.0
-
-
-def _in_words(fixed: Fixed) -> str:
-    return ", ".join(f"{name}={'/'.join(map(str, values))}" for name, values in fixed.items())
 
 
 def _fitting(one: OneCopy[Job], frames: Sequence[Frame], over: Executor, report: Progress) -> Pruned:
@@ -232,10 +235,6 @@ def _bounded(frames: Iterable[Frame], most: int | None) -> Iterator[Frame]:
         yield frame
 
 
-def _first_of(frame: Frame) -> Layout:
-    return frame.layout(frame.batches[0], frame.recompute[-1])
-
-
 @dataclass(slots=True)
 class _Pricing:
     """Prices layouts, corrects their times and keeps both."""
@@ -257,9 +256,10 @@ class _Pricing:
         return times.step_time_s
 
     def fastest(self) -> dict[int, float]:
-        """Seconds of all layouts so far, as answers say them, fastest first."""
-        order = np.argsort(self.corrected_s, kind="stable").tolist()
-        return {index: self.corrected_s[index] for index in order}
+        """Seconds of all layouts so far, as answers say them, fastest first; of equal ones the simplest."""
+        places = range(len(self.layouts))
+        order = sorted(places, key=lambda place: (self.corrected_s[place], simplicity(self.layouts[place])))
+        return {place: self.corrected_s[place] for place in order}
 
     def best_s(self, top: int) -> float:
         """The slowest of the fastest `top` so far."""
@@ -271,14 +271,23 @@ def _price(pricing: _Pricing, layouts: Sequence[Layout], top: int, exhaustive: b
     precision = _precision_by_stage(pricing.job.value, layouts)
     families = families_of(layouts, lambda layout: precision[layout.weights_stage])
     bounds = bounds_of(pricing.job, families, pricing.over)
-    left = np.arange(len(bounds.layouts))
-    chosen = left if exhaustive else bounds.samples(_SAMPLES)
+    left = near = np.arange(len(bounds.layouts))
+    for count in (len(left),) if exhaustive else _SAMPLES:
+        left = _without(np.intersect1d(bounds.samples(count, near), left), left, bounds, pricing)
+        near = bounds.near(_NEAR * pricing.best_s(top))
+    chosen = left
     while len(chosen):
-        bounds.learn(chosen, pricing([bounds.layouts[row] for row in chosen]))
-        left = np.setdiff1d(left, chosen)
         lowest = bounds.of(left)
         order = np.argsort(lowest, kind="stable")[:_ROUND]
         chosen = left[order[lowest[order] <= _SLACK * pricing.best_s(top)]]
+        left = _without(chosen, left, bounds, pricing)
+
+
+def _without(chosen: Indices, left: Indices, bounds: Bounds, pricing: _Pricing) -> Indices:
+    """What is left when some layouts are priced and learned from."""
+    if len(chosen):
+        bounds.learn(chosen, pricing([bounds.layouts[row] for row in chosen]))
+    return np.setdiff1d(left, chosen)
 
 
 def _precision_by_stage(job: Job, layouts: Sequence[Layout]) -> dict[int, PrecisionPolicy]:

@@ -18,7 +18,10 @@ _MARK = "*"
 
 def blocks_of(advice: PrecisionAdvice) -> Iterator[Block]:
     """One page: times side by side, risks side by side, what is known of the one to take."""
-    yield from (Text(_headline(advice), Tone.LEAD), GAP, _times(advice), GAP, _risks(advice), GAP)
+    columns = ("precision", "loss scaling", "exponent, mantissa", ">largest", "recipe", "standing",
+               ">loss gap", "from")  # fmt: skip
+    risks = Table(columns=columns, rows=tuple(map(_risk_cells, advice.rows)))
+    yield from (Text(_headline(advice), Tone.LEAD), GAP, _times(advice), GAP, risks, GAP)
     best = advice[advice.recommended]
     yield from (Text(f"What would change this: {line}") for line in advice.changes)
     yield from (Text(f"{best.precision}, {fact.kind}: {fact.text} ({fact.source})") for fact in best.facts)
@@ -65,12 +68,6 @@ def _time_cells(row: AdvisedPrecision, own_s: float, of_run: bool, taken: bool) 
             "-" if row.energy_kwh is None else f"{row.energy_kwh:,.4g} kWh",
         ]
     return tuple(cells)
-
-
-def _risks(advice: PrecisionAdvice) -> Table:
-    columns = ("precision", "loss scaling", "exponent, mantissa", ">largest", "recipe", "standing",
-               ">loss gap", "from")  # fmt: skip
-    return Table(columns=columns, rows=tuple(map(_risk_cells, advice.rows)))
 
 
 def _risk_cells(row: AdvisedPrecision) -> tuple[str, ...]:

@@ -211,16 +211,12 @@ def _plateaus(
         )
     return [
         (
-            f"{name}, {field.replace('_', ' ')} {_shown(value)}",
+            f"{name}, {field.replace('_', ' ')} {f'{value:g}' if isinstance(value, float) else value}",
             {**changes, field: value},
             int(part) if unit in _WHOLE else part,
         )
         for value, part in zip(values, parts, strict=True)
     ]
-
-
-def _shown(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _merged(shared: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -213,12 +213,16 @@ class RunPrediction(Remarked):
 def answer_lines(run: RunPrediction) -> Iterator[str]:
     """How long, how sure, and how much of it is steps."""
     start = "The run takes" if run.fits else "If it fitted in memory, the run would take"
+    low, high = (_figure(value) for value in (run.interval.low_s, run.interval.high_s))
+    interval = f"{run.interval.coverage:.0%} interval {format_range(low, high)}"
     yield (
-        f"{start} {format_duration(run.total_s)} ({_interval(run)}); half of such runs end within "
+        f"{start} {format_duration(run.total_s)} ({interval}); half of such runs end within "
         f"{_rounded(run.p50_s)}, 9 in 10 within {_rounded(run.p90_s)}."
     )
+    few = f"{run.failures:.2g}"
+    failures = few if run.failures < 100.0 else f"{float(few):,.0f}"  # noqa: PLR2004
     interrupted = (
-        f"{_count(run.failures)} interruptions expected, one in {format_duration(run.mtbf_s)}"
+        f"{failures} interruptions expected, one in {format_duration(run.mtbf_s)}"
         if run.mtbf_s is not None
         else "no interruptions counted"
     )
@@ -314,15 +318,6 @@ def _targets(run: RunPrediction) -> Table:
         for target in run.targets
     )
     return Table(columns=(">batch", ">steps", ">samples", ">step", ">time of steps"), rows=tuple(rows))
-
-
-def _interval(run: RunPrediction) -> str:
-    low, high = (_figure(value) for value in (run.interval.low_s, run.interval.high_s))
-    return f"{run.interval.coverage:.0%} interval {format_range(low, high)}"
-
-
-def _count(number: float) -> str:
-    return f"{number:.2g}" if number < 100.0 else f"{float(f'{number:.2g}'):,.0f}"  # noqa: PLR2004
 
 
 def _rounded(seconds: float) -> str:

@@ -17,7 +17,7 @@ from precision_time.units import duration_s
 
 EXAMPLES = """\b
 Examples:
-  precision-time mfu --model llama3-8b -d H100 -g 8 -b 1 --measured 1.35s
+  precision-time mfu llama3-8b -d H100 -g 8 -b 1 --measured 1.35s
   precision-time mfu --model resnet50 -d A100 -p fp16-mixed -b 256 --measured 104ms
   precision-time mfu train.log -d H100 -g 64
 """
@@ -27,7 +27,9 @@ Examples:
 def mfu(
     log: Annotated[
         Path | None,
-        typer.Argument(metavar="[LOG]", help="Log of a known trainer, in the place of --measured."),
+        typer.Argument(
+            metavar="[LOG|MODEL]", help="Log of a known trainer, or the model of --measured, as for predict."
+        ),
     ] = None,
     *,
     model: Annotated[
@@ -49,6 +51,8 @@ def mfu(
     """
     from ..utilization import utilization_of
 
+    if log is not None and measured is not None and model is None and not log.exists():
+        log, model = None, str(log)
     if (log is None) == (measured is None):
         raise ConfigError("mfu takes a LOG or --measured. To fix: --measured 1.35s, or name a log.")
     named, given = given_fields(model or "", fields)

@@ -1,11 +1,11 @@
 """Logs with a line per interval, read as the `log` part of `projects/data` describes them.
 
 Patterns are regular expressions whose groups say what they hold (`{N}` stands for a number): `step` done or
-`index` of it from 0, `total` or `last` index, `epoch` from 1 with `each` step of one, `s` or `ms` of a
-step (`si`: K, M, G), `rate` of steps, `samples_per_s`, `batch`, `wall` seconds since the start. `report`:
-the first that is found counts, and without one the line reports nothing; `more`: all that are found;
-`head`: settings, as groups or as `name` and `value`; `not`: no report after all; `pause`: the next report
-holds something else.
+`index` of it from 0, `total` or `last` index, `epoch` with `each` step of one (`first_epoch`: 1 if not said),
+`s` or `ms` of a step (`si`: K, M, G), `rate` of steps, `samples_per_s`, `batch`, `wall` seconds since the
+start. `report`: the first that is found counts, and without one the line reports nothing; `more`: all that
+are found; `head`: settings, as groups or as `name` and `value`; `not`: no report after all; `pause`: the next
+report holds something else.
 
 A format says of its settings: `fields`, our names to theirs; `says`, rows of setting, printed value, field
 and our value; `device`, `model`, `sizes` with `kinds`; a `launcher` whose program printed its arguments
@@ -50,7 +50,8 @@ class DescribedLog(LineReader):
             total = int(said["last"]) + 1
         if each:
             epochs = count(self.settings.get(described.get("total_epochs", "")))
-            done, total = (int(said["epoch"]) - 1) * each + (done or 0), epochs * each if epochs else None
+            before = int(said["epoch"]) - described.get("first_epoch", 1)
+            done, total = before * each + (done or 0), epochs * each if epochs else None
         time_s = finite(said.get("s")) or (finite(said.get("ms")) or 0.0) * _SI[said.get("si", "")] / 1e3
         if rate := finite(said.get("rate")):
             time_s = 1.0 / rate

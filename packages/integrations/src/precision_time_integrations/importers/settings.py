@@ -11,7 +11,8 @@ from precision_time.errors import ConfigError, PrecisionTimeError, in_one_line
 from precision_time.hardware.catalog import get_device
 from precision_time.launch.emit import facts_of_config, known_launcher
 from precision_time.launch.facts import fields_of_facts
-from precision_time.workload.families.tables import ModelEntry, find_entry, model_table
+from precision_time.workload.families.tables import ModelEntry, find_entry, model_table, normalize
+from precision_time.workload.zoo import zoo_index
 
 from .lines import Found, count, flags_of
 
@@ -146,7 +147,8 @@ def known_model(*words: str) -> str | None:
     """A model that is named by words of a log, such as `llama3` and `8B`; None where no table has it."""
     name = _NAMES.sub("-", "-".join(words).lower()).strip("-")
     entry = find_entry(name)
-    return None if entry is None else entry.name
+    captured = next((each for each in zoo_index() if normalize(each) == name), None)
+    return captured if entry is None else entry.name
 
 
 def known_device(words: str) -> str | None:

@@ -15,7 +15,8 @@ from precision_time.io import packaged_toml
 
 PROJECTS = (
     "torchtitan", "nemo1", "nemo", "megatron", "maxtext", "nanogpt", "deepspeed", "fairseq", "openmmlab",
-    "detectron2", "json-lines", "keras", "hf-trainer", "lightning", "tqdm", "trackers", "plain",
+    "detectron2", "pytorch-examples", "json-lines", "keras", "hf-trainer", "lightning", "tqdm", "trackers",
+    "plain",
 )  # fmt: skip
 """Where several fit what is read, the first counts: those that anything fits come last."""
 

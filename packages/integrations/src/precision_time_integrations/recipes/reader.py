@@ -291,7 +291,8 @@ def _finish(draft: Draft) -> None:
             f"{name}={fields.pop(name)} beside {stated[0]}={fields[stated[0]]}: {stated[0]} holds"
         )
     if "global_batch_size" in fields and "num_microbatches" in fields:
-        draft.unread.append(f"num_microbatches={fields.pop('num_microbatches')}: the global batch says it")
+        stated_count = fields.pop("num_microbatches")
+        draft.assumed.append(f"num_microbatches as the global batch makes it (the recipe has {stated_count})")
     for name in ("gpus", "nodes", "steps", "epochs", "tokens", "samples"):
         if fields.get(name) == 0:
             del fields[name]

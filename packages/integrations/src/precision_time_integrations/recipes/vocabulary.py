@@ -169,6 +169,7 @@ def _of_arguments(part: Mapping[str, Any]) -> dict[str, Any]:
         "fields": part.get("fields", {}),
         "values": part.get("values", {}),
         "run": part.get("run", {}),
+        "idle": part.get("idle", ()),
         "files": [key for keys in part.get("files", {}).values() for key in keys],
         "rules": switches,
     }
