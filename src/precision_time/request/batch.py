@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from ..parallel.layout import Layout, Offload, PipelineSchedule, Recompute
 from ..parallel.schedules.interleaved import check_groups
 from ..parallel.space import powers_of_two
 from ..precision.catalog import known_variants
+from ..workload.families.tables import normalize
 from ..workload.workload import Workload
 from .layout import habits_with_experts, layout_words, sharded_as_usual, without_idle_operators
 from .method import degrees_of_method, says_samples
@@ -27,9 +29,8 @@ from .published import usual_global_batch
 from .question import SPREADS_TABLES, method_of, question_of
 from .schema import LAYOUT, RequestFields
 from .usual import usual_recomputation
+from .votes import practice_file
 
-_DEFAULT_BATCHES = (256, 128, 64, 32, 16, 8, 4, 2, 1)
-"""Tried in this order when no batch size is given: the first that fits in memory."""
 _NOT_A_LAYOUT = frozenset({"expert_capacity_factor", "expert_nodes", "expert_overlap", "uneven"})
 """Options of the layout that say how experts or frameworks behave, but not how the job is cut up."""
 _FINE_TUNES = frozenset({"full", "lora", "qlora"})
@@ -97,7 +98,7 @@ def _plain_job(job: Job, request: RequestFields, global_batch: float | None, fou
         return _cut_up(job, int(batch_size), request, found)
     if batch_size is not None:
         return sharded_if_needed(_batched(job, batch_size), request.says_sharding, found)
-    sizes = _batches_of(job)
+    sizes, scripts = _batches_of(job)
     samples = request.samples or job.workload.dataset_samples
     held = samples is not None and samples // job.layout.data_ranks < sizes[0]
     if samples is not None and held:  # 256 copies of the one graph of Cora are no batch
@@ -106,7 +107,7 @@ def _plain_job(job: Job, request: RequestFields, global_batch: float | None, fou
         trial = sharded_if_needed(_batched(job, candidate), request.says_sharding, Diagnostics())
         if _fits(trial):
             break
-    most = f"within an epoch of {samples:,}" if held else f"up to {sizes[0]}"
+    most = f"within an epoch of {samples:,}" if held else f"up to {sizes[0]}{scripts}"
     fits = f", the largest that fits {most}" if _fits(trial) else ", which does not fit either"
     found.assume("batch_size", f"Batch size not given: {candidate} per device{fits}.")
     return sharded_if_needed(_batched(job, candidate), request.says_sharding, found)
@@ -120,7 +121,7 @@ def _is_cut(job: Job, request: RequestFields) -> bool:
 
 def _cut_up(job: Job, answers: int, request: RequestFields, found: Diagnostics) -> Job:
     """The job with so many answers per replica in the largest micro batches that fit; of one if none does."""
-    sizes = [size for size in _DEFAULT_BATCHES if answers % size == 0]
+    sizes = [n for n in reversed(powers_of_two(practice_file("batches")["answers"])) if answers % n == 0]
     for size in sizes:
         layout = replace(job.layout, num_microbatches=answers // size)
         trial = sharded_if_needed(_batched(replace(job, layout=layout), size), request.says_sharding, found)
@@ -309,15 +310,15 @@ def sharded_if_needed(job: Job, said: bool, found: Diagnostics) -> Job:
     return replace(job, layout=replace(job.layout, zero_stage=stage), precision=precision)
 
 
-def _batches_of(job: Job) -> tuple[int, ...]:
-    """Batches to try, which the answers to one prompt fill."""
-    method = job.workload.method
-    if method is None or method.generation is None:
-        return _DEFAULT_BATCHES
+def _batches_of(job: Job) -> tuple[tuple[int, ...], str]:
+    """Batches to try, which answers to one prompt fill: from the usual one down, and in words whose it is."""
+    name, whole = normalize(job.workload.name), job.workload.answers_per_prompt or 1
+    for row in practice_file("batches")["usual"]:
+        if job.workload.family in row.get("families", ()) or re.fullmatch(row.get("models", ""), name):
+            break
     ranks = job.layout.dp * job.layout.num_microbatches
-    whole = method.generation.answers_per_prompt
-    fitting = tuple(batch for batch in _DEFAULT_BATCHES if batch * ranks % whole == 0)
-    return fitting or (whole,)
+    fitting = tuple(batch for batch in reversed(powers_of_two(row["most"])) if batch * ranks % whole == 0)
+    return fitting or (whole,), f" (as in {row['scripts']})" if "scripts" in row else ""
 
 
 def _batched(job: Job, batch_size: float) -> Job:
@@ -327,8 +328,7 @@ def _batched(job: Job, batch_size: float) -> Job:
 
 
 def _fits(job: Job) -> bool:
-    needed = float(np.max(total_bytes(memory_of(Jobs.at(job)))))
-    return needed <= job.cluster.device.usable_bytes
+    return bool(np.max(total_bytes(memory_of(Jobs.at(job)))) <= job.cluster.device.usable_bytes)
 
 
 def held_weights(policy: str, stack: Stack, zero_stage: int, found: Diagnostics) -> str | None:
