@@ -205,6 +205,27 @@ def test_a_pod_has_the_cores_of_all_its_hosts():
     assert large == 8 * small
 
 
+@pytest.mark.parametrize(
+    ("device", "number", "cores"),
+    [("TPUv5e", 8, 112), ("TPUv6e", 4, 90), ("TPUv5p", 4, 104), ("MI300X", 8, 112), ("MI300X", 16, 224)],
+)
+def test_hosts_of_tpus_and_of_instinct_have_the_cores_of_their_makers(device, number, cores):
+    fed = replace(EAGER, real_input=True, loader="tf.data")
+    cluster = get_cluster(device=device, num_devices=number)
+    assert feed_of(load_workload("resnet50"), cluster, fed).cores == cores
+
+
+def test_machines_of_one_device_have_the_cores_that_clouds_let():
+    fed = replace(EAGER, real_input=True, loader="pil")
+    for node, device, cores in (
+        ("g6.xlarge", "L4", 2),
+        ("a2-highgpu-1g", "A100-SXM4-40GB", 6),
+        ("NC4as_T4_v3", "T4", 4),
+    ):
+        cluster = get_cluster(device=device, num_devices=1, node_type=node)
+        assert feed_of(load_workload("resnet50"), cluster, fed).cores == cores
+
+
 def test_workers_of_each_process_bound_the_cores_unless_those_are_given():
     stack = replace(get_stack_profile("mindspore").stack(), loader="tf.data")
 

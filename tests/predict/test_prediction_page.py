@@ -21,6 +21,7 @@ from precision_time.predict.prediction import NearestMeasurement, Prediction
 from precision_time.predict.predictions import Predictions
 from precision_time.render.terminal import text_of_blocks
 from precision_time.request.request import Request
+from precision_time.workload.resolve import load_workload
 
 
 def prediction(precision: str = "fp16-mixed", step_time_s: float = 0.25, **changes: object) -> Prediction:
@@ -155,6 +156,13 @@ def test_a_processor_without_a_name_is_an_assumption_and_has_no_tf32() -> None:
     assert found["device"].assumed == "'cpu' as CPU-Xeon-Platinum-8480+"
     assert str(found["device"].value).startswith("CPU-")
     assert (found["precision"].value, found["precision"].words) == ("fp32", "no autocast")
+
+
+@pytest.mark.parametrize("model", ["whisper-small", "flux.1-dev-lora"])
+def test_positions_that_the_model_fixes_are_no_length_to_choose(model: str) -> None:
+    answer = predict_time(model, device="H200", batch_size=1)
+    assert (load_workload(model).graph.seq_len or 0) > 512
+    assert "seq_len" not in {each.field for each in what_matters(answer)}
 
 
 def test_what_matters_is_by_how_much_the_prediction_moves() -> None:

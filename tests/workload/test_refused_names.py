@@ -32,6 +32,7 @@ NAMES = (
         "LightGCN",
     ),
     *("ppo", "SAC", "muzero", "impala", "OpenVLA-7b"),
+    *("SimCLR", "moco-v3", "BYOL", "barlow-twins", "pix2pix", "ddpm", "Wan2.2-T2V-A14B", "Conformer-L"),
     *("mask-rcnn-fbnet_default", "imagen-base-2b", "kervresnet34", "bidaf", "baidunet9p"),
 )
 ALSO = ("efficientvit_m4", "efficientvit-m0")

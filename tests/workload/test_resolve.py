@@ -43,6 +43,9 @@ from precision_time.workload.zoo import zoo_index
         ("mt-nlg-530b", "turing-530b"),
         ("ai21labs/AI21-Jamba-1.5-Mini", "jamba-v0.1"),
         ("granite-3-8b", "granite-3.1-8b"),
+        ("flux", "flux.1-dev"),
+        ("DeiT-B", "deit_base_patch16_224"),
+        ("DINOv2 ViT-L", "vit_large_patch14_dinov2"),
     ],
 )
 def test_spellings(spelling: str, name: str) -> None:
@@ -170,7 +173,9 @@ def test_units_and_defaults() -> None:
             ("common_voice", 1_101_170),
             ("mozilla-foundation/common_voice_11_0", 948_736),
             ("wmt16", 4_548_885),
+            ("WMT14", 4_528_446),
         ),
+        *(("kinetics", 240_000), ("imagenet-21k", 14_197_122), ("coco2014", 82_783), ("BraTS", 1_251)),
     ],
 )
 def test_data_sets_as_people_call_them(name: str, samples: int) -> None:
