@@ -46,10 +46,33 @@ from precision_time.workload.zoo import zoo_index
         ("flux", "flux.1-dev"),
         ("DeiT-B", "deit_base_patch16_224"),
         ("DINOv2 ViT-L", "vit_large_patch14_dinov2"),
+        ("Qwen/Qwen3.6-27B-FP8", "qwen3.5-27b"),
+        ("qwen3-235b", "qwen3-235b-a22b"),
+        ("mistralai/Ministral-3-14B-Reasoning-2512", "ministral-3-14b"),
+        ("mistralai/Magistral-Small-2509", "mistral-small-24b"),
+        ("allenai/Olmo-3-32B-Think", "olmo3-32b"),
+        ("moonshotai/Kimi-K2-Instruct-0905", "kimi-k2"),
+        ("deepseek-ai/DeepSeek-V3-0324", "deepseek-v3"),
+        ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nemotron-3-nano"),
     ],
 )
 def test_spellings(spelling: str, name: str) -> None:
     assert load_workload(spelling).name == name
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("google/gemma-3n-E4B-it", "gemma3-4b"),
+        ("gemma4", "gemma3-27b"),
+        ("deepseek-ai/DeepSeek-V3.2-Exp", "deepseek-v3"),
+        ("zai-org/GLM-5", "glm-4.5"),
+    ],
+)
+def test_what_has_no_formulas_names_what_comes_near(name: str, other: str) -> None:
+    """A bare `gemma4` was the default size of a package, at 512 tokens, where the package was there."""
+    with pytest.raises(UnknownNameError, match=f"It cannot be built by its name: .*{other}"):
+        load_workload(name)
 
 
 def test_aliases_lead_somewhere() -> None:
