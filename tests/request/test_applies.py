@@ -9,7 +9,7 @@ import pytest
 
 from precision_time.diagnostics import Severity
 from precision_time.errors import ConfigError, PrecisionTimeError
-from precision_time.predict.api import predict_time
+from precision_time.predict.api import predict, predict_time
 from precision_time.predict.prediction import Prediction
 from precision_time.request.request import Request
 from precision_time.request.schema import RequestFields
@@ -112,7 +112,6 @@ def test_a_stated_field_changes_the_answer_or_is_told_or_refused(job: str, field
         ({"model": "dit-s-2", "seq_len": 300}, "seq_len=300 does not apply"),
         ({"model": "gpt2", "schedule": "gpipe"}, "schedule=gpipe does not apply: no pipeline"),
         ({"model": "gpt2", "cp_comm_type": "ulysses"}, "cp_comm_type=ulysses does not apply"),
-        ({"model": "gpt2", "sequence_parallel": True}, "sequence_parallel=True does not apply"),
         ({"model": "resnet50", "input_rate": 9.0, "loader": "dali"}, "loader=dali does not apply"),
         ({"model": "resnet50", "tokens": 10**9}, "tokens=1000000000: resnet50 takes no tokens"),
         ({"model": "resnet50", "global_batch_tokens": 10**6}, "resnet50 takes no tokens"),
@@ -122,6 +121,15 @@ def test_a_stated_field_changes_the_answer_or_is_told_or_refused(job: str, field
 def test_what_does_not_apply_is_refused_with_what_would(asked: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=f"{says}.*To fix: "):
         Request.of(asked).resolve()
+
+
+def test_sequence_parallelism_of_one_rank_is_told_and_changes_nothing() -> None:
+    """Megatron-LM's own example of Mixtral has --sequence-parallel beside a tensor degree of 1."""
+    asked = {"model": "gpt2", "gpus": 2, "batch_size": 4}
+    plain, switched = (predict(Request.of(each)) for each in (asked, {**asked, "sequence_parallel": True}))
+    assert switched.analytical_step_time_s == plain.analytical_step_time_s
+    (told,) = warnings(switched) - warnings(plain)
+    assert "sequence_parallel changes nothing: no tensor parallelism" in told
 
 
 def test_a_length_that_shows_elsewhere_in_the_graph_applies() -> None:

@@ -132,8 +132,6 @@ def _of_layout(request: RequestFields, job: Job) -> Iterator[_Remark]:
         yield _Remark("cp_comm_type", "no context parallelism. To fix: cp=2 or more, or leave it out.")
     if layout.pp == 1 and request.schedule not in (None, PipelineSchedule.ONE_F_ONE_B):
         yield _Remark("schedule", "no pipeline. To fix: pp=2 or more, or leave it out.")
-    if request.sequence_parallel and layout.tp == 1:
-        yield _Remark("sequence_parallel", "no tensor parallelism. To fix: tp=2 or more, or leave it out.")
     if layout.zero_stage and layout.data_parallel_engine != "ddp":
         yield _Remark(
             "data_parallel_engine",
@@ -153,6 +151,8 @@ def _without_effect(request: RequestFields, job: Job) -> Iterator[_Remark]:
         yield _Remark("channels_last", f"{name} has no convolutions.")
     if request.attention is not None and not any(node.op_class is OpClass.ATTENTION for node in nodes):
         yield _Remark("attention", f"{name} has no attention.")
+    if request.sequence_parallel and layout.tp == 1:  # Megatron-LM and NeMo switch it off themselves
+        yield _Remark("sequence_parallel", "no tensor parallelism (tp=1).")
     if request.inter_node is not None and cluster.num_nodes == 1:
         yield _Remark("inter_node", "all devices are on one host.")
     if request.intra_node is not None and cluster.devices_per_node == 1:

@@ -13,7 +13,7 @@ from precision_time_integrations.commands.launchers import programs
 from precision_time_integrations.recipes.vocabulary import RECIPES, vocabulary
 
 _FIELDS = {*RequestFields.model_fields}
-_PSEUDO = {"flavor", "devices_per_node"}
+_PSEUDO = {"flavor", "devices_per_node", "layers_per_chunk"}
 """Names that become fields together with others."""
 
 

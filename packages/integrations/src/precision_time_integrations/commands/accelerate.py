@@ -51,6 +51,11 @@ def accelerate_facts(launch: Launch, files: Files, unread: list[str]) -> dict[st
     for _, path in launch.configs:
         text = files(path)
         found = None if text is None else parsed_config(path if path.endswith(".json") else "x.yaml", text)
+        if text is None and (stage := zero_by_name(path)) is not None:
+            unread.append(
+                f"the configuration {told(path)} of accelerate is not there: ZeRO {stage} by its name"
+            )
+            found = {"distributed_type": "DEEPSPEED", "deepspeed_config": {"zero_stage": stage}}
         if found is None:
             why = "is not there to be read" if text is None else "is no YAML mapping"
             unread.append(f"the configuration {told(path)} of accelerate {why}")
@@ -76,6 +81,12 @@ def accelerate_facts(launch: Launch, files: Files, unread: list[str]) -> dict[st
         inner[last] = yaml.safe_load(value) if value else True
     facts = facts_of_config("accelerate", str(yaml.safe_dump(tree)))
     return {**facts, **_sharding(tree), **_deepspeed_file(tree, files, unread)}
+
+
+def zero_by_name(path: str) -> int | None:
+    """The ZeRO stage that the name of a configuration tells, such as 3 of `ds_z3_config.json`."""
+    name = path.lower()
+    return next((stage for stage in (3, 2, 1, 0) if f"zero{stage}" in name or f"z{stage}" in name), None)
 
 
 def _sharding(tree: Mapping[str, Any]) -> dict[str, Any]:

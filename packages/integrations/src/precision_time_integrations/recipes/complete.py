@@ -11,6 +11,7 @@ from precision_time.errors import ConfigError, PrecisionTimeError
 from precision_time.launch.emit import facts_of_config
 from precision_time.launch.table import launcher_of
 
+from ..commands.accelerate import zero_by_name
 from ..commands.arguments import Arguments, of_launcher, put_facts
 from ..online.sharding import config_fields
 from ..projects import parts
@@ -142,10 +143,7 @@ def _deepspeed(draft: Draft, key: str, files: Files, gpus: int | None) -> None:
     path = draft.given[key].word
     text = files(path)
     if text is None:
-        name = path.lower()
-        stage = next(
-            (number for number in (3, 2, 1, 0) if f"zero{number}" in name or f"z{number}" in name), None
-        )
+        stage = zero_by_name(path)
         if stage is None:
             draft.complain(key, "is not there to be read: its ZeRO stage is not known")
             draft.open.add("zero_stage")  # the default of the project is not assumed in its place

@@ -280,6 +280,7 @@ def _finish(draft: Draft) -> None:
         for name in ("adapter", "lora_rank", "lora_targets"):
             fields.pop(name, None)
     _sizes(draft)
+    _chunks(draft)
     _model(draft)
     _targets(draft)
     _optimizer(draft)
@@ -314,6 +315,23 @@ def _sizes(draft: Draft) -> None:
         draft.unread.append(
             f"sizes {', '.join(sizes)} without layers, hidden and heads: no model is known by them"
         )
+
+
+def _chunks(draft: Draft) -> None:
+    """Layers per chunk of an interleaved schedule as chunks per stage, where they cut the stages evenly."""
+    fields = draft.fields
+    each = fields.pop("layers_per_chunk", None)
+    if each is None:
+        return
+    said = next(said for said in draft.read if "layers_per_chunk" in said.fields)
+    layers, stages = fields.get("sizes", {}).get("layers", 0), fields.get("pp", 1)
+    count, rest = divmod(layers, stages * each) if each else (0, 1)
+    draft.read.remove(said)
+    if rest or not count:
+        draft.complain(said.key, "layers and stages do not say how many chunks a stage has: --vpp says it")
+    elif count > 1:
+        fields["vpp"] = count
+        draft.say(said.key, vpp=count)
 
 
 def _model(draft: Draft) -> None:
