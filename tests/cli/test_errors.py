@@ -57,6 +57,8 @@ BAD_INPUT = {
     f"{LLAMA} --zero-stage 1 --prefetch 2": "got zero_stage=1. To fix: zero_stage=3",
     f"{LLAMA} --prefetch -1": "prefetch=-1",
     f"{LLAMA} --method qlora": "qlora is an adapter, which any method may train. To fix: --adapter qlora",
+    f"{LLAMA} --method full": "where no adapter is named. To fix: --method sft, without --adapter",
+    f"{LLAMA} --method orpo": "To fix: --method dpo, less its term reference",
     f"{LLAMA} --offload disk": "--offload=disk is invalid: it must be one of none, optimizer or parameters",
     f"{LLAMA} --rank-order tp-pp": "rank_order=tp-pp must name each of tp, cp, dp, pp once",
     f"{LLAMA} --recompute full --recompute-layers 99": "=99 must be a whole number up to 32",

@@ -55,6 +55,16 @@ def test_every_offer_can_be_typed_and_fits(asked: dict[str, Any]) -> None:
         assert needed <= job.cluster.device.memory_bytes / GIBI
 
 
+def test_an_offer_of_a_method_takes_what_the_whole_method_takes() -> None:
+    """Generation and log-probabilities are most of a GRPO step: an offer said that of the update alone."""
+    asked = {"model": "qwen2.5-0.5b", "device": "A100-SXM4-80GB", "method": "grpo", "batch_size": 64}
+    first = OFFER.search(said(predict_time(**asked))[1])
+    assert first is not None
+    of_offer = predict(typed(asked, first["words"]))
+    assert float(first["step_s"]) == pytest.approx(of_offer.step_time_s, rel=0.05)
+    assert of_offer.terms["decode_s"] > 0.1 * of_offer.step_time_s
+
+
 def test_the_cheapest_offer_comes_first() -> None:
     """Of the changes that keep the devices, the batch and what is trained: the shortest step."""
     asked = TOO_LARGE["large batch"]

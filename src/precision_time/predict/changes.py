@@ -116,7 +116,9 @@ def what_matters(
         # The chosen layout is kept: every alternative would search for one of its own.
         asked_for = at_layout(asked_for, base)
     elif _batch_assumed(prediction):
-        asked_for = asked_for.with_(batch_size=prediction.batch_size)
+        answers = base.workload.answers_per_prompt
+        said = {} if answers is None else {"prompts": round(base.layout.global_batch_size / answers)}
+        asked_for = asked_for.with_(batch_size=prediction.batch_size, **said)
         base = asked_for.resolve(workload=base.workload)
     rows = packaged_toml(__package__, "data/alternatives.toml")["alternative"]
     tried = [(row, *found) for row in rows for found in _jobs(row, asked_for, base, prediction)]

@@ -24,6 +24,7 @@ from ..request.practice import axes_of, axes_said_of
 from ..request.request import Request
 from ..request.schema import GLOBAL_BATCHES, LAYOUT_OPTIONS
 from ..units import GIBI, format_duration
+from .method import method_seconds
 
 _NAMED_TERMS = 3
 _MOST_OFFERS = 6
@@ -216,10 +217,17 @@ def _priced(found: list[_Fit], predictor: TrainedPredictor) -> list[Offer]:
     """Offers, cheapest first."""
     if not found:
         return []
-    times = predict_step_times([job for _, job in found], predictor, coverage=_COVERAGE).step_time_s
+    times = predict_step_times([job for _, job in found], predictor, coverage=_COVERAGE)
     offers = [
-        Offer(words=words_of(change), job=job, needed_bytes=needed_bytes(job), step_time_s=float(seconds))
-        for (change, job), seconds in zip(found, times, strict=True)
+        Offer(
+            words=words_of(change),
+            job=job,
+            needed_bytes=needed_bytes(job),
+            step_time_s=update_s + math.fsum(method_seconds(job, update_s, analytical_s).values()),
+        )
+        for (change, job), update_s, analytical_s in zip(
+            found, times.step_time_s.tolist(), times.analytical_s.tolist(), strict=True
+        )
     ]
     return sorted(offers, key=lambda offer: offer.device_s_per_unit)
 

@@ -143,6 +143,8 @@ def _method(given: Any) -> Any:
             f"method={given} is invalid: {given} is an adapter, which any method may train. To fix: "
             f"--adapter {given} in its place (adapter={given})."
         )
+    if isinstance(given, str) and (way := _NAMES["no_method"].get(given)):
+        raise ConfigError(f"method={given} is invalid: {way}.")
     return given
 
 
