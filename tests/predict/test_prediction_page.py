@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 
 import pytest
 
@@ -189,6 +190,39 @@ def test_the_assumption_that_moves_the_memory_most_is_shown() -> None:
     full = dataclasses.replace(ASSUMED[3], memory_change=0.5)
     text = text_of_blocks(blocks_of([prediction()], matters=[*ASSUMED[:3], full]))
     assert "guess 4" in text and "+50%" in text
+
+
+def test_alternatives_of_a_step_with_answers_keep_its_answers() -> None:
+    """A batch that was assumed is a micro batch: as the batch of the step it held half a group of answers."""
+    found = predict_time("qwen2.5-1.5b-lora", device="RTX4090", gpus=2, method="grpo", dataset="gsm8k")
+    batch = next(each for each in what_matters(found) if each.field == "batch_size")
+    assert found.global_batch_size == 1024.0
+    halved = predict_time(
+        "qwen2.5-1.5b-lora",
+        device="RTX4090",
+        gpus=2,
+        method="grpo",
+        dataset="gsm8k",
+        batch_size=1,
+        prompts=128,
+    )
+    assert halved.global_batch_size == 1024.0
+    assert 0.0 < batch.time_change < 0.5
+
+
+@pytest.mark.parametrize(
+    "asked", [("Gaudi2", "bf16-mixed"), ("Gaudi3", "fp8-mixed"), ("H100-SXM5-80GB", "bf16-mixed")]
+)
+def test_the_answer_lies_in_what_is_said_of_values_left_open(asked: tuple[str, str]) -> None:
+    """Questions on Gaudi2 take half longer than the jobs they are filled in with: the range does, too."""
+    device, precision = asked
+    found = predict_time("llama3-8b", device=device, gpus=8, precision=precision)
+    (text,) = [each.text for each in found.diagnostics if "Left open" in each.text]
+    low_s, high_s = [
+        float(number) * {"s": 1.0, "ms": 1e-3}[unit]
+        for number, unit in re.findall(r"([\d.]+) (ms|s) (?=to|per)", text)
+    ]
+    assert 0.9 * low_s <= found.step_time_s <= 1.1 * high_s
 
 
 def test_what_is_given_is_not_assumed() -> None:

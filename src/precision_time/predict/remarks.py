@@ -316,14 +316,16 @@ def _left_open_text(answers: Predictions, row: int, _: Job) -> str:
     assert basis.scenarios is not None
     low_s, high_s, field = basis.scenarios.told(place, int(basis.groups[place]))
     said = f" To narrow it most: say {field}." if field else ""
-    percent = round(100.0 * (float(basis.scenarios.correction[place]) - 1.0))
-    off = f", {percent:+d} % as measured runs asked like this took" if percent else ""
+    off = float(basis.scenarios.correction[place])
+    percent = round(100.0 * (off - 1.0))
+    taken = f" ({percent:+d} %, as measured runs asked like this took, included)" if percent else ""
     measured = packaged_toml(__package__, "data/questions.toml")[
         level_of(answers.requests[answers.jobs.group[row]])
     ]
     return (
-        f"Left open and filled in as people do: {format_duration(low_s)} to {format_duration(high_s)} per "
-        f"step; the answer lies a little below the middle{off}.{said} Measured runs asked with as much: "
+        f"Left open and filled in as people do: {format_duration(off * low_s)} to "
+        f"{format_duration(off * high_s)} per step{taken}; the answer lies a little below the middle.{said} "
+        "Measured runs asked with as much: "
         f"{measured['error_percent']:.0f} % off on average, {measured['coverage_percent']:.0f} of 100 inside "
         "the interval."
     )

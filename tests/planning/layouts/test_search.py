@@ -335,3 +335,10 @@ def test_what_the_device_only_emulates_is_a_warning(model: str) -> None:
     assert [item["text"] for item in found.to_dict()["diagnostics"] if item["severity"] == "warning"] == [
         line
     ]
+
+
+def test_layouts_of_a_fine_tune_are_those_that_its_trainer_has() -> None:
+    """Without a stack that is named, a pipeline stood first in a search that said hf-trainer."""
+    search = find_layouts("qwen2.5-0.5b", device="H100-SXM5-80GB", gpus=4, method="sft", global_batch_size=16)
+    assert search.ranked[0].prediction.stack == "hf-trainer"
+    assert {each.layout.pp for each in search.ranked} == {1}

@@ -115,7 +115,7 @@ def find_layouts(
     said = (*diagnostics_of(predictor), *measured, *job.diagnostics)
     job = replace(job, diagnostics=said)
     habits = habits_with_experts(job, recomputing=False)
-    fixed = {**degrees_of_method(job.workload), **habits, **_other_axes(request), **fixed}
+    fixed = {**degrees_of_method(job.workload), **habits, **_other_axes(job), **fixed}
     with open_executor(ray, workers) as over:
         search = search_layouts(
             job,
@@ -151,9 +151,9 @@ def _beside_usual(search: LayoutSearch) -> str:
     return usual_beside(search.ranked[0], usual)
 
 
-def _other_axes(request: Request) -> Fixed:
-    """Degree 1 along the axes that a named stack lacks; nothing of a stack of which none are known."""
-    has = axes_of(request.stack) if request.stack is not None else ()
+def _other_axes(job: Job) -> Fixed:
+    """Degree 1 along the axes that the stack lacks; nothing of a stack of which none are known."""
+    has = axes_of(job.stack.profile)
     return {axis: (1,) for axis in ("tp", "pp", "cp") if axis not in has} if has else {}
 
 
