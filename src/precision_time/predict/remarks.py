@@ -324,7 +324,7 @@ def _left_open_text(answers: Predictions, row: int, _: Job) -> str:
     ]
     return (
         f"Left open and filled in as people do: {format_duration(off * low_s)} to "
-        f"{format_duration(off * high_s)} per step{taken}; the answer lies a little below the middle.{said} "
+        f"{format_duration(off * high_s)} per step{taken}; the answer lies just below the middle.{said} "
         "Measured runs asked with as much: "
         f"{measured['error_percent']:.0f} % off on average, {measured['coverage_percent']:.0f} of 100 inside "
         "the interval."
