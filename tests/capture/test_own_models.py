@@ -104,6 +104,39 @@ def test_a_name_that_a_file_lacks_gets_its_models(tmp_path: Path) -> None:
         capture_model(f"{file}:biuld")
 
 
+TOWERS = """
+import torch
+from torch import nn
+class Towers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.users, self.items = nn.Embedding(1000, 8), nn.Embedding(500, 8)
+        self.tower = nn.Linear(8, 16)
+    def forward(self, user_id, item_id):
+        return (self.tower(self.users(user_id)) * self.tower(self.items(item_id))).sum(-1)
+"""
+
+
+def test_a_recommender_of_users_and_items_takes_an_id_of_each(tmp_path: Path) -> None:
+    (tmp_path / "towers.py").write_text(TOWERS)
+    asked = {"model": f"{tmp_path / 'towers.py'}:Towers", "device": "T4", "dataset": "ml-20m", "epochs": 2}
+    workload = Request.of({**asked, "batch_size": 4096}).resolve().workload
+    assert workload.graph.seq_len is None and workload.graph.forward_flops == 2 * 2 * 8 * 16
+    assert "user_id:int64[B], item_id:int64[B] taken" in workload.assumptions[0]
+    assert workload.optimizer == "adamw"
+    # Its epochs are those of the data set that is named.
+    assert workload.dataset_samples == 20_000_263
+    sequences = capture_model(asked["model"], seq_len=16)
+    assert sequences.seq_len == 16
+
+
+def test_convolutions_of_ones_own_are_trained_by_momentum(tmp_path: Path) -> None:
+    (tmp_path / "convs.py").write_text(CONVS)
+    asked = {"model": f"{tmp_path / 'convs.py'}:build", "device": "T4", "dataset": "cifar10"}
+    workload = Request.of(asked).resolve().workload
+    assert (workload.optimizer, workload.dataset_samples) == ("momentum-sgd", 50_000)
+
+
 COMMANDS = (
     "predict", "run --epochs 1", "layout", "sensitivity", "explain", "plan --epochs 1", "precisions advise",
     "precisions search", "architectures", "measure",

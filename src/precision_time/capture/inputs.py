@@ -28,14 +28,8 @@ _FORM = "To fix: write it like ids:int64[B,512], B being the batch."
 _TARGETS = re.compile(r"^(targets?|labels?|y|y_true|tgt_ids|target_ids|lm_labels)$")
 _MASKS = re.compile(r"mask")
 _PLACES = re.compile(r"(^|[._])(pos|wpe|place)", re.I)
-_LONGEST = (
-    "block_size",
-    "max_seq_len",
-    "max_position_embeddings",
-    "n_positions",
-    "context_length",
-    "max_len",
-)
+_PLACED = ("block_size", "max_seq_len", "max_position_embeddings", "n_positions", "context_length", "max_len")
+_SINGLE = re.compile(r"(^|_)(users?|items?|movies?)(_|$)|^[ui]$", re.I)
 _SIDES = ("image_size", "img_size", "input_size")
 USUAL_SEQ_LEN = 512
 _SEQ_LENS = (USUAL_SEQ_LEN, 128, 64, 32)
@@ -151,6 +145,10 @@ def guesses(
         image_size: Side of images, where the caller says so.
     """
     names, optional = _arguments(forward)
+    has_tables = any(isinstance(layer, nn.Embedding) for layer in module.modules())
+    if has_tables and seq_len is None and names and all(_SINGLE.search(name) for name in names):
+        # Users and items, one id of each to a sample: no sequences.
+        yield Guess(inputs=tuple(Input(name=name, dtype=torch.int64, shape=(BATCH,)) for name in names))
     for layer in _first_layers(module):
         for first, length, side in _of_layer(layer, module, seq_len, image_size):
             assumed = (length is not None and seq_len is None) or (side is not None and image_size is None)
@@ -242,7 +240,7 @@ def _lengths(module: nn.Module, seq_len: int | None) -> Iterator[int]:
         return
     holders = (module, getattr(module, "config", None))
     stated = [
-        value for item in holders for name in _LONGEST if isinstance(value := getattr(item, name, None), int)
+        value for item in holders for name in _PLACED if isinstance(value := getattr(item, name, None), int)
     ]
     places = [
         layer.num_embeddings

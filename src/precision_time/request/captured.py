@@ -10,7 +10,7 @@ from ..plugins import plugins
 from ..workload.families.tables import normalize
 from ..workload.graph import OpClass, OpGraph
 from ..workload.hf_config import is_absent_hub_id
-from ..workload.resolve import is_refused, sizes_that_apply
+from ..workload.resolve import is_refused, samples_of, sizes_that_apply
 from ..workload.tuning import Adapter, with_adapter
 from ..workload.workload import Workload
 from .schema import RequestFields
@@ -75,9 +75,8 @@ def sizes_with_a_field(request: RequestFields) -> dict[str, Any]:
         for name in sorted(sizes.keys() - sizes_that_apply(request.model, sizes).keys()):
             raise ConfigError(
                 f"{name}={sizes[name]} does not apply to {request.model}. The rule: frames are of video "
-                "models "
-                "(wan2.1-1.3b ...), audio_seconds of models of raw audio (wav2vec2-base ...); Whisper pads "
-                f"all audio to 30 s. To fix: leave out {name}."
+                "models (wan2.1-1.3b ...), audio_seconds of models of raw audio (wav2vec2-base ...); Whisper "
+                f"pads all audio to 30 s. To fix: leave out {name}."
             )
     return sizes
 
@@ -92,9 +91,9 @@ def captured_workload(graph: OpGraph, request: RequestFields, adapter: Adapter |
         )
     if adapter is not None:
         graph = with_adapter(graph, adapter)
-    optimizer = "adamw" if sequences else "momentum-sgd"
+    optimizer = "adamw" if sequences or family_of(graph) != "cnn" else "momentum-sgd"
     assumed = (
-        "" if request.optimizer else f"Optimizer not given: {optimizer} assumed, as usual for its inputs."
+        "" if request.optimizer else f"Optimizer not given: {optimizer} assumed, as usual for such a model."
     )
     return Workload(
         name=graph.name,
@@ -106,6 +105,7 @@ def captured_workload(graph: OpGraph, request: RequestFields, adapter: Adapter |
         units_per_sample=float(graph.seq_len or 1),
         throughput_unit="tokens/s" if sequences else "samples/s",
         dataset=request.dataset or "",
+        dataset_samples=samples_of(request.dataset or "", graph.seq_len),
         adapter=adapter.kind if adapter is not None else "",
         assumptions=tuple(filter(None, (*graph.notes.splitlines(), assumed))),
         warnings=tuple(graph.warnings.splitlines()),
