@@ -48,6 +48,8 @@ def test_published_parameters(name: str) -> None:
         ("facebook/opt-66b", "opt-66b"),
         ("tiiuae/falcon-40b", "falcon-40b"),
         ("bigscience/bloom", "bloom"),
+        ("Qwen/Qwen3.5-27B", "qwen3.5-27b"),
+        ("Qwen/Qwen3.5-397B-A17B", "qwen3.5-397b-a17b"),
     ],
 )
 def test_a_configuration_and_the_name_give_the_same_operators(config: str, model: str) -> None:
@@ -55,6 +57,18 @@ def test_a_configuration_and_the_name_give_the_same_operators(config: str, model
     by_name = load_workload(model, seq_len=2048).graph
     assert by_config.nodes == by_name.nodes
     assert by_config.params == by_name.params
+
+
+def test_layers_of_a_hybrid_follow_the_list() -> None:
+    """Where transformers was there, it was captured by a loop over chunks: 2.5 times the time of the name."""
+    config = PUBLISHED["Qwen/Qwen3.5-27B"]["config"]
+    kinds = ["linear_attention", "linear_attention", "linear_attention", "full_attention"] * 16
+    listed = {**config, "text_config": {**config["text_config"], "layer_types": kinds}}
+    assert load_workload(listed).graph.nodes == load_workload(config).graph.nodes
+    assert load_workload(config).family == "transformer-decoder"
+    listed["text_config"]["layer_types"] = [*kinds[:-1], "mamba"]
+    with pytest.raises(CaptureError, match="a list of 64 of linear_attention, full_attention"):
+        load_workload(listed)
 
 
 def test_a_file_its_folder_and_its_content_are_the_same(tmp_path: Path) -> None:
@@ -168,7 +182,12 @@ def test_names_are_no_configurations() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["llama", "qwen2_moe", "gemma3_text", "deepseek_v3", "llama4_text", "gpt_oss", "phimoe", "bloom"]
+    "kind",
+    [
+        *("llama", "qwen2_moe", "gemma3_text", "deepseek_v3", "llama4_text", "gpt_oss", "phimoe", "bloom"),
+        *("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo3", "ministral3", "seed_oss"),
+        *("glm4_moe_lite", "exaone4", "cohere2", "ernie4_5", "ernie4_5_moe", "apertus"),
+    ],
 )
 def test_parameters_are_those_of_the_module(kind: str) -> None:
     import torch
@@ -180,7 +199,7 @@ def test_parameters_are_those_of_the_module(kind: str) -> None:
     for attribute in LAYER_COUNTS:
         if hasattr(config, attribute):
             setattr(config, attribute, 4)
-    for listed in ("layer_types", "no_rope_layers"):
+    for listed in ("layer_types", "mlp_layer_types", "no_rope_layers"):
         if getattr(config, listed, None):
             setattr(config, listed, list(getattr(config, listed))[:4])
     with torch.device("meta"):

@@ -109,11 +109,14 @@ def entry_of_config(source: Any) -> ModelEntry:
         raise CaptureError(f"No preset {row['arch']!r} in the model tables. To fix: reinstall the package.")
     inner = _language_part(config)
     sizes = _sizes(inner, row, kind)
+    if base.builder == "hybrid":
+        sizes = _hybrid_sizes(inner, sizes, row, kind)
     usual = min(_longest(inner, kind), _table()["longest_default"])
     return replace(
         base,
         name=normalize(config_label(config, source)),
         sizes={**base.sizes, "seq_len": usual, **sizes},
+        facts={**base.facts, **{key: row[key] for key in ("family",) if key in row}},
         source=f"config.json of model_type {kind}",
     )
 
@@ -121,7 +124,7 @@ def entry_of_config(source: Any) -> ModelEntry:
 def _sizes(config: Mapping[str, Any], row: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """Fields of the decoder, from the keys that are there."""
     keys = {**_table()["fields"], **row.get("fields", {})}
-    types = family_builder("decoder").field_types
+    types = {**family_builder("hybrid").field_types, **family_builder("decoder").field_types}
     found = dict(row.get("defaults", {}))
     for field, names in keys.items():
         name, value = _first(config, names)
@@ -138,7 +141,7 @@ def _sizes(config: Mapping[str, Any], row: Mapping[str, Any], kind: str) -> dict
         found["activation"] = _table()["activations"].get(found["activation"], found["activation"])
     if found.get("max_positions"):
         found["max_positions"] += row.get("more_positions", 0)
-    found.update(_attention_pattern(config, found, kind))
+    found.update(_attention_pattern(config, found, row, kind))
     found.update(_dense_pattern(config, found, kind))
     found.update(_one_key_head(config))
     if not found.get("experts"):
@@ -153,9 +156,39 @@ def _sizes(config: Mapping[str, Any], row: Mapping[str, Any], kind: str) -> dict
     return found
 
 
-def _attention_pattern(config: Mapping[str, Any], found: Mapping[str, Any], kind: str) -> dict[str, Any]:
+def _hybrid_sizes(
+    config: Mapping[str, Any], found: Mapping[str, Any], row: Mapping[str, Any], kind: str
+) -> dict[str, Any]:
+    """The fields of a hybrid: its mixers counted by kind, a feed-forward block behind each.
+
+    Where `layer_types` is left out, one layer in `every` sees all keys.
+    """
+    layers = found["layers"]
+    dense = min(found.get("dense_layers", 0), layers)
+    every = int(_typed(row["every"], config.get(row["every"]) or 0, "int", kind))
+    last = {"attention_layers": layers // every if every else 0}
+    listed = _listed(config, "layer_types", str, kind)
+    counts = {field: listed.count(name) for field, name in row["mixers"].items()} if listed else last
+    rest = layers - sum(counts.values())
+    if listed and rest:
+        raise _refused(
+            kind, "layer_types", listed, f"a list of {layers} of {', '.join(row['mixers'].values())}"
+        )
+    counts = {**dict.fromkeys(row["mixers"], rest), **counts}
+    fed = {"mlp_layers": layers}
+    if found.get("experts"):
+        fed = {"mlp_layers": dense, "moe_layers": layers - dense}
+    types = family_builder("hybrid").field_types
+    return {**{field: value for field, value in found.items() if field in types}, **counts, **fed}
+
+
+def _attention_pattern(
+    config: Mapping[str, Any], found: Mapping[str, Any], row: Mapping[str, Any], kind: str
+) -> dict[str, Any]:
     """Which layers see all keys, where the configuration lists them."""
     listed = _listed(config, "layer_types", str, kind)
+    if row.get("mixers"):  # counted by `_hybrid_sizes`
+        return {}
     unknown = sorted(set(listed) - {*_table()["windowed"], *_table()["full"]})
     if unknown:
         raise CaptureError(
