@@ -1,4 +1,4 @@
-"""A pipe without a writer and an endless device as a user's file: refused in words, nothing hangs."""
+"""A pipe without a writer, an endless device, an output that is the input: refused in words, nothing lost."""
 
 from __future__ import annotations
 
@@ -72,3 +72,32 @@ def test_special_files_are_refused(
     code, out, told = run_command(command)
     assert (code, out) == (2, "")
     assert "no regular file" in told and "To fix" in told
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("calibrate", "own.csv", "--out", "own.csv"),
+        ("calibrate", "own.csv", "-o", "link.csv"),
+        ("sweep", "own.csv", "--out", "./own.csv"),
+        ("predict", "--jobs", "own.csv", "--out", "own.csv"),
+        ("predict", "resnet50", "--calibration", "own.csv", "--out", "other.csv", "--out", "own.csv"),
+        ("plan", "resnet50", "--epochs", "1", "--calibration", "own.csv", "--out", "own.csv"),
+        ("layout", "own.csv", "--trace", "own.csv"),
+        ("import", "own.csv", "--out", "own.csv"),
+        ("papers", "campaign", "export", "own.csv", "--out", "own.csv"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_file_that_is_read_is_not_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "own.csv"
+    own.write_text("model,step_time_s\nresnet50,0.1\n", encoding="utf-8")
+    os.symlink(own, "link.csv")
+    code, out, told = run_command(command)
+    assert (code, out) == (2, "")
+    assert f"{command[-1].removeprefix('./')} is a file that is read" in told and "To fix" in told
+    assert own.read_text(encoding="utf-8") == "model,step_time_s\nresnet50,0.1\n"
+    assert sorted(os.listdir()) == ["link.csv", "own.csv"]

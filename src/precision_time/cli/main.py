@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
+from itertools import permutations
 from typing import Annotated, Any
 
 # Else pydantic searches every installed package for plugins.
@@ -214,11 +215,33 @@ def _renamed(words: list[str], *, say: bool) -> list[str]:
     return words
 
 
+_WRITES = frozenset({"--out", "--trace", "--memory-timeline", "--write-baseline"})
+"""Options that name a file to write."""
+
+
 class OneCommand(typer.core.TyperCommand):
     """A command whose options stand in sections, and that knows what other tools call them."""
 
     path = ""
     """What one types after the program's name."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command.
+
+        Raises:
+            ConfigError: If it would write over a file that it is to read.
+        """
+        files = [
+            (item.opts[0], str(value))
+            for item in self.params
+            for given in (ctx.params.get(item.name),)
+            for value in (given if isinstance(given, list | tuple) else (given,))
+            if isinstance(value, str | os.PathLike) and os.path.isfile(value)
+        ]
+        for (flag, path), (_, other) in permutations(files, 2):
+            if flag in _WRITES and os.path.samefile(path, other):
+                raise ConfigError(f"{flag} {path} is a file that is read. To fix: name another one.")
+        return super().invoke(ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """The parameters by section (`request/data/names.toml`), the own ones of the command last."""

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import typer
 
-from ..errors import ConfigError
 from ..units import format_duration
 from .options import NOTHING_FITS, JsonOption, RayOption, declared
 from .output import message, progress_bar, write_json
@@ -37,8 +36,6 @@ def sweep(
     from ..request.grid import grid_of_file
 
     check_sweep_path(out)
-    if out.exists() and grid.exists() and out.samefile(grid):
-        raise ConfigError(f"--out {out} is what is asked. To fix: name another file.")
     asked = grid_of_file(grid)
     with progress_bar(f"rows of {asked.name}", lines=True) as show:
         left = _Remaining()
