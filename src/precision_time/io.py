@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from .cache import data, memo
-from .errors import ConfigError, OutputError
+from .errors import ConfigError, OutputError, shown
 
 _Read = TypeVar("_Read")
 HOME_VARIABLE = "PRECISION_TIME_HOME"
@@ -217,23 +217,41 @@ def table_cell(text: str) -> str:
     return text
 
 
-def read_yaml(text: str) -> Any:
+def unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """The object that pairs of a JSON text make.
+
+    Raises:
+        ValueError: If a key stands there twice: the last one would count, without a word.
+    """
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"{shown(key)} stands in it twice")
+        found[key] = value
+    return found
+
+
+def read_yaml(text: str, *, once: bool = False) -> Any:
     """The content of a YAML (or JSON) text: data only, and no more than its size lets expect.
 
     A few aliases of aliases stand for more values than any memory holds, so values are counted, each as often
     as it is referred to, before they are built.
 
+    Args:
+        text: What was written.
+        once: Refuse a key that stands twice in a mapping, in what is written for this program alone.
+
     Raises:
         ValueError: If it is not YAML, holds itself, or stands for more than a million values beyond its own.
         RecursionError: If it is nested too deeply.
     """
-    documents = read_yaml_documents(text)
+    documents = read_yaml_documents(text, once=once)
     if len(documents) > 1:
         raise ValueError(f"it holds {len(documents)} documents, and one is read")
     return documents[0] if documents else None
 
 
-def _count_values(node: Any, counted: dict[int, int | None], *, most: int) -> int:
+def _count_values(node: Any, counted: dict[int, int | None], *, most: int, once: bool) -> int:
     """Values below a node, aliases counted each time."""
     known = counted.get(id(node), 0)
     if known is None:
@@ -243,16 +261,18 @@ def _count_values(node: Any, counted: dict[int, int | None], *, most: int) -> in
     counted[id(node)] = None
     parts = node.value if isinstance(node.value, list) else []
     total = 1
+    if once:
+        unique((str(part[0].value), None) for part in parts if isinstance(part, tuple))
     for part in parts:
         for item in part if isinstance(part, tuple) else (part,):
-            total += _count_values(item, counted, most=most)
+            total += _count_values(item, counted, most=most, once=once)
         if total > most:
             raise ValueError(f"by aliases it stands for more than {most:,} values")
     counted[id(node)] = total
     return total
 
 
-def read_yaml_documents(text: str) -> list[Any]:
+def read_yaml_documents(text: str, *, once: bool = False) -> list[Any]:
     """The documents of a YAML (or JSON) text, parted by `---`; empty ones are left out.
 
     As `read_yaml`, for texts of any length: read by libyaml where PyYAML has it, whose depth is checked
@@ -271,7 +291,7 @@ def read_yaml_documents(text: str) -> list[Any]:
         loader = kind(text)
         while loader.check_node():
             node = loader.get_node()
-            left -= _count_values(node, {}, most=left)
+            left -= _count_values(node, {}, most=left, once=once)
             document = loader.construct_document(node)
             if document is not None:
                 found.append(document)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from precision_time.errors import PrecisionTimeError
 from precision_time.predict.api import predict, predict_time
+from precision_time.request.files import read_requests
 from precision_time.request.request import Request
 from precision_time.request.schema import ALIASES, RequestFields
+from precision_time.request.sweep import combinations_of
 
 COUNT = (0, "a whole number of at least 1")
 SWITCH = ("maybe", "true or false")
@@ -186,6 +189,53 @@ def test_unknown_fields_offer_the_nearest(filed: Callable[..., list[Request]]) -
 
 def test_a_request_without_a_model_says_so(filed: Callable[..., list[Request]]) -> None:
     assert "model is missing. To fix: give model." in fault(lambda: filed([{"gpus": 8}], ".csv"))
+    for misspelled in ("modle", "Model"):
+        for ending in (".csv", ".yaml"):
+            text = fault(lambda name=misspelled, end=ending: filed([{name: "resnet50"}], end))  # type: ignore[misc]
+            assert f"Unknown field '{misspelled}'. Did you mean model" in text
+
+
+@pytest.mark.parametrize(
+    ("ending", "text"),
+    [
+        (".yaml", "model: resnet50\ngpus: 8\ngpus: 16\n"),
+        (".yaml", "jobs:\n- {model: resnet50, gpus: 8, gpus: 16}\n"),
+        (".json", '[{"model": "resnet50", "gpus": 8, "gpus": 16}]'),
+        (".jsonl", '{"model": "resnet50", "gpus": 8, "gpus": 16}\n'),
+        (".csv", "model,gpus, gpus\nresnet50,8,16\n"),
+    ],
+)
+def test_a_field_that_stands_twice_is_refused(tmp_path: Path, ending: str, text: str) -> None:
+    path = tmp_path / f"job{ending}"
+    path.write_text(text, encoding="utf-8")
+    assert "'gpus' stands in it twice. To fix" in fault(lambda: read_requests(path))
+
+
+def test_merged_fields_and_a_header_of_a_spreadsheet_are_no_doubles(tmp_path: Path) -> None:
+    merged = tmp_path / "job.yaml"
+    merged.write_text("- &base {model: resnet50, gpus: 8}\n- {<<: *base, gpus: 16}\n", encoding="utf-8")
+    assert [each.gpus for each in read_requests(merged)] == [8, 16]
+    table = tmp_path / "jobs.csv"
+    table.write_text("model, gpus ,,\nresnet50, 8,,\n", encoding="utf-8")
+    assert [(each.model, each.gpus) for each in read_requests(table)] == [("resnet50", 8)]
+
+
+@pytest.mark.parametrize("value", [["A100", "H100"], ("A100",)])
+def test_several_values_where_one_is_asked_are_told_apart(value: Any) -> None:
+    assert "it must be one value. To fix: give one; sweeps" in fault(
+        lambda: predict_time("resnet50", device=value)
+    )
+    for given in ("8..64", "8,16", [8, 16]):
+        text = fault(lambda gpus=given: predict_time("resnet50", gpus=gpus))  # type: ignore[misc]
+        assert text.startswith(f"gpus={given!r} is invalid: it must be one value.")
+
+
+def test_a_comma_within_a_number_parts_no_values() -> None:
+    for given in ("1,024", "10,000,000"):
+        text = fault(lambda samples=given: combinations_of({"model": "resnet50", "samples": samples}))  # type: ignore[misc]
+        assert text.startswith(f"samples={given}: a comma parts values. To fix: ")
+    sizes = [each.batch_size for each in combinations_of({"model": "resnet50", "batch_size": "8,192"})]
+    assert sizes == [8.0, 192.0]
 
 
 @pytest.mark.parametrize(("alias", "name"), ALIASES.items())

@@ -202,7 +202,7 @@ def read(path: Path) -> CustomFile:
     try:
         text = read_input(path)
         is_yaml = path.suffix.lower() in (".yaml", ".yml")
-        content = (read_yaml(text) or {}) if is_yaml else tomllib.loads(text)
+        content = (read_yaml(text, once=True) or {}) if is_yaml else tomllib.loads(text)
     except (OSError, ValueError, RecursionError) as error:
         raise CatalogError(
             f"Custom hardware file {path.name!r} is not readable as {path.suffix or 'TOML'}: {error}. "

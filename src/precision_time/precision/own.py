@@ -297,7 +297,7 @@ def _read(path: Path) -> dict[str, Any]:
                 f"The precision policy {path} is larger than {_MAX_BYTES // 2**20} MiB. To fix: shorten it."
             )
         text = read_input(path, encoding="utf-8-sig")
-        found = tomllib.loads(text) if path.suffix.lower() == ".toml" else read_yaml(text)
+        found = tomllib.loads(text) if path.suffix.lower() == ".toml" else read_yaml(text, once=True)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"The precision policy {path} cannot be read: {error}. To fix: check the path, or name a policy "

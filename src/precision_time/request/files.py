@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
-from ..io import open_input_text, read_input
+from ..io import open_input_text, read_input, unique
 from ..plugins import is_predictor
 from ..precision.catalog import is_policy_file
 from ..records import dataclass
@@ -204,7 +204,7 @@ def _jobs(file: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if suffix in _TABLES:
         yield from _table_jobs(file, io.StringIO(text, newline=""))
         return
-    document = parsed(suffix, text)
+    document = parsed(suffix, text, once=True)
     jobs = document if isinstance(document, list) else [document]
     shared: Mapping[str, Any] = {}
     if isinstance(document, Mapping) and _JOBS in document:
@@ -219,6 +219,8 @@ def _table_jobs(file: Path, lines: Iterable[str]) -> Iterator[tuple[str, Mapping
     """Where each job of a table is, and its fields."""
     if file.suffix.lower() == ".csv":
         reader = csv.DictReader(lines, strict=True)
+        reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
+        unique((name, None) for name in reader.fieldnames if name)
         for row in reader:
             if None in row or None in row.values():
                 raise ConfigError(
@@ -229,7 +231,8 @@ def _table_jobs(file: Path, lines: Iterable[str]) -> Iterator[tuple[str, Mapping
         return
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            yield f"line {number}", _mapping(json.loads(line), file, f"line {number}")
+            found = json.loads(line, object_pairs_hook=unique)
+            yield f"line {number}", _mapping(found, file, f"line {number}")
 
 
 def _cell(text: str) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import ConfigError
-from ..io import open_input, packaged_toml, read_input, read_yaml
+from ..io import open_input, packaged_toml, read_input, read_yaml, unique
 from ..plugins import plugins
 
 MOST_BYTES = 64 * 2**20
@@ -105,8 +105,8 @@ def _document(path: Path, suffix: str) -> Any:
         return None
 
 
-def parsed(suffix: str, text: str) -> Any:
-    """The content of a YAML, TOML or JSON text.
+def parsed(suffix: str, text: str, *, once: bool = False) -> Any:
+    """The content of a YAML, TOML or JSON text; with `once`, a key that stands twice is refused.
 
     Raises:
         ValueError, RecursionError: If it is not of its format, or nested too deeply.
@@ -115,7 +115,9 @@ def parsed(suffix: str, text: str) -> Any:
         import tomllib
 
         return tomllib.loads(text)
-    return json.loads(text) if suffix == ".json" else read_yaml(text)
+    if suffix == ".json":
+        return json.loads(text, object_pairs_hook=unique if once else None)
+    return read_yaml(text, once=once)
 
 
 def recipe_of(source: str) -> Recipe | None:

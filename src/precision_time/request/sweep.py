@@ -26,6 +26,8 @@ MOST = 10_000
 MAX_VALUES = 10_000
 """Of a range: a guard against typing errors."""
 _RANGE = re.compile(r"\s*(?P<low>\S+?)\s*\.\.\s*(?P<high>[^\s:]+)\s*(?::\s*(?P<step>\S+)\s*)?")
+_PADDED = re.compile(r"0\d+")
+"""What follows the comma in 1,024."""
 ALL = "all"
 _ON_REQUEST = "fp64"
 PHASES, RUN = "phases", "run"
@@ -145,6 +147,8 @@ def values_of(name: str, field: Field, given: Any) -> list[Any]:
     else:
         return [given]
     if plain_type(field.annotation) in (int, float):
+        if len(parts) > 1 and any(isinstance(part, str) and _PADDED.fullmatch(part) for part in parts):
+            raise ConfigError(f"{name}={given}: a comma parts values. To fix: a thousand is 1000 or 1k.")
         parts = _with_ranges(name, field, parts)
     if not parts:
         raise ConfigError(f"{name}={given!r} names no value. To fix: name one, or several such as 8,16,64.")

@@ -114,6 +114,9 @@ class Field:
         kind = plain_type(self.annotation)
         if not isinstance(error, msgspec.ValidationError):
             return str(error), "{}=1 or more" if kind in (int, float) else "correct {}"
+        several = isinstance(value, str) and (".." in value or "," in value) and kind in (int, float)
+        if several or (isinstance(value, list | tuple) and kind not in (list, dict)):
+            return "one value", "give one; sweeps take several"
         if kind in (int, float):
             return _rule_of_number(value, kind, [mark for mark in self.marks if isinstance(mark, Meta)])
         if kind is bool:
@@ -341,6 +344,9 @@ class Fields:
         as_text: bool,
     ) -> None:
         """Check and keep values, in the order of the fields."""
+        for name in stated:
+            if name not in self.model_fields:
+                raise unknown_field(str(name), self.model_fields, spelled)
         for name, field in self.model_fields.items():
             value = stated.get(name)
             if value is None:
@@ -348,9 +354,6 @@ class Fields:
                     raise missing_field(spelled(name))
             else:
                 self.__dict__[name] = field.read(value, spelled=spelled(name), as_text=as_text)
-        for name in stated:
-            if name not in self.model_fields:
-                raise unknown_field(str(name), self.model_fields, spelled)
 
     def __getattr__(self, name: str) -> Any:
         field = type(self).model_fields.get(name)

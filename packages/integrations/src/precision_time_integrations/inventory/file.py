@@ -66,7 +66,7 @@ def read_inventory(path: str | Path) -> ClusterResources:
     """
     file = Path(path)
     try:
-        content = read_yaml(read_input(file))
+        content = read_yaml(read_input(file), once=True)
     except (OSError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise CatalogError(

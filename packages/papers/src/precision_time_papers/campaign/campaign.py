@@ -166,7 +166,7 @@ def load_campaign(path: str | Path) -> Campaign:
         UnknownNameError: If a model is unknown.
     """
     try:
-        content = read_yaml(read_input(path))
+        content = read_yaml(read_input(path), once=True)
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"The campaign {path} cannot be read: {' '.join(str(error).split())}. To fix: name a YAML file."

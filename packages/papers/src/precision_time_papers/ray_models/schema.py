@@ -75,7 +75,7 @@ def read_study(path: Path) -> StudyFile:
         ConfigError: If it cannot be read, or a field breaks its rule; each is named.
     """
     try:
-        content = read_yaml(read_input(path))
+        content = read_yaml(read_input(path), once=True)
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read: {error}. To fix: check path and YAML.") from error
     if not isinstance(content, Mapping):
