@@ -6,7 +6,10 @@ import json
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +17,7 @@ import pytest
 
 from precision_time.errors import CorpusError
 from precision_time_integrations.measure.store import NotStoredError, only_writer
+from precision_time_papers.campaign import store as store_module
 from precision_time_papers.campaign.result import TrialResult, write_results
 from precision_time_papers.campaign.store import CampaignStore, read_store
 
@@ -50,6 +54,28 @@ def test_a_store_of_the_first_release_takes_results_of_this_one(tmp_path: Path, 
     with CampaignStore(path) as store:
         store.add(new)
         assert store.results() == [old, new]
+
+
+def test_two_that_start_one_store_at_once_both_open_it(
+    tmp_path: Path, result_of: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever finds the file empty makes its table before another one may look."""
+    path, usual, both = tmp_path / "trials.sqlite", store_module._version, threading.Barrier(2)
+
+    def looked_at(connection: sqlite3.Connection, file: Path) -> int:
+        found = usual(connection, file)
+        with suppress(threading.BrokenBarrierError):
+            both.wait(timeout=0.3)  # for another that has found the same
+        return found
+
+    def add(repeat: int) -> None:
+        with CampaignStore(path) as store:
+            store.add(result_of(repeat=repeat))
+
+    monkeypatch.setattr(store_module, "_version", looked_at)
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(add, (0, 1))) == [None, None]
+    assert sorted(each.repeat for each in read_store(path)) == [0, 1]
 
 
 def test_two_processes_do_not_measure_into_one_store(tmp_path: Path) -> None:

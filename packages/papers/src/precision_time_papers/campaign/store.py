@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -45,29 +45,26 @@ class CampaignStore:
                 raise _not_a_store(self.path)
             self._connection = sqlite3.connect(self.path, timeout=_WAIT_S, isolation_level=None)
             self._connection.execute("PRAGMA synchronous = FULL")
-            if _version(self._connection, self.path) == 0:
-                self._create()
-            self._add_columns()
-            # A file that may only be read is noticed here, not after the first trial.
-            self._connection.executescript("BEGIN IMMEDIATE; ROLLBACK;")
+            # Looked at and made in one turn: another process may be starting the same store. A file that may
+            # only be read is noticed here, not after the first trial.
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._prepare(self._connection.execute)
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._connection.close()
+                raise
 
-    def _create(self) -> None:
-        columns = ", ".join(f"{name} {kind}" for name, kind in _COLUMN_TYPES.items())
-        self._connection.executescript(
-            f"BEGIN IMMEDIATE; CREATE TABLE points (id INTEGER PRIMARY KEY, {columns});"
-            f"PRAGMA application_id = {_APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-        )
-
-    def _add_columns(self) -> None:
-        """Give a store of an older release the columns that came later; its results have none of them."""
-        missing = [name for name in COLUMNS if name not in _columns_of(self._connection)]
-        if missing:
-            added = "".join(
-                f"ALTER TABLE points ADD COLUMN {name} {_COLUMN_TYPES[name]};" for name in missing
-            )
-            self._connection.executescript(
-                f"BEGIN IMMEDIATE; {added} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-            )
+    def _prepare(self, run: Callable[[str], Any]) -> None:
+        """Make the table of a new store; give that of an older release the columns that came later."""
+        if (version := _version(self._connection, self.path)) == 0:
+            columns = ", ".join(f"{name} {kind}" for name, kind in _COLUMN_TYPES.items())
+            run(f"CREATE TABLE points (id INTEGER PRIMARY KEY, {columns})")
+            run(f"PRAGMA application_id = {_APPLICATION_ID}")
+        for name in [name for name in COLUMNS if name not in _columns_of(self._connection)]:
+            run(f"ALTER TABLE points ADD COLUMN {name} {_COLUMN_TYPES[name]}")
+        if version < SCHEMA_VERSION:
+            run(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def add(self, result: TrialResult) -> None:
         """Append one result; it is on the disk when this returns.
