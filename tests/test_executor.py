@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -135,20 +134,19 @@ def test_an_interrupted_run_ends_at_once_without_a_word_of_its_workers(tmp_path:
     script.write_text(
         textwrap.dedent(
             """
-            import signal, sys, time
+            import os, signal, sys, time
             from precision_time.executor import process_map
 
             signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 
             def slow(number):
-                time.sleep(30)
+                os.write(1, b"started\\n")  # at once: two processes write
+                time.sleep(300)
 
             if __name__ == "__main__":
                 try:
                     with process_map(2) as map_fn:
-                        answers = map_fn(slow, range(12))
-                        print("started", flush=True)
-                        list(answers)
+                        list(map_fn(slow, range(12)))
                 except KeyboardInterrupt:
                     sys.exit(130)
             """
@@ -159,8 +157,7 @@ def test_an_interrupted_run_ends_at_once_without_a_word_of_its_workers(tmp_path:
         [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
     assert process.stdout is not None
-    assert process.stdout.readline() == b"started\n"
-    time.sleep(0.5)
+    assert [process.stdout.readline() for _ in range(2)] == [b"started\n"] * 2
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (130, b"")

@@ -23,7 +23,7 @@ def test_plan_as_json_and_pictures(cli: Callable[..., Any], tmp_path: Path) -> N
     jobs, chart, page = tmp_path / "jobs.yaml", tmp_path / "plan.svg", tmp_path / "plan.html"
     jobs.write_text(JOBS)
     cluster = str(EXAMPLES / "queue-cluster.yaml")
-    call = ["schedule", str(jobs), "--inventory", cluster, "--objective", "deadlines", "--time-limit", "2"]
+    call = ["schedule", str(jobs), "--inventory", cluster, "--objective", "deadlines", "--time-limit", "60"]
     found = cli(*call, "--json", "--out", str(chart), "--out", str(page))
     assert found.code == 3, "a deadline of a minute is missed"
     plan = json.loads(found.out)

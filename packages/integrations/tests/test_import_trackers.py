@@ -468,10 +468,10 @@ def test_packed_file_that_fills_a_disk_is_refused(tmp_path: Path) -> None:
         for _ in range(80):
             file.write(b" " * 1024 * 1024)
     assert path.stat().st_size < 100_000
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(CorpusError, match="as no trace does"):
         known_importer("pytorch-profiler").read(path)
-    assert time.perf_counter() - started < 10.0
+    assert time.process_time() - started < 10.0
 
 
 def test_database_whose_query_never_ends_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,7 @@ class PostgresServer:
                  *(part for setting in settings for part in ("-c", setting))],
                 stdout=log, stderr=log, cwd="/", **self._as,
             )  # fmt: skip
-        for _ in range(200):
+        for _ in range(1200):
             if self._process.poll() is None and self._answers():
                 return
             time.sleep(0.05)

@@ -112,7 +112,14 @@ def test_a_caller_that_goes_in_the_middle_of_the_body_leaves_nothing(app: FastAP
 
 
 def test_long_work_ends_when_its_caller_goes(app: FastAPI) -> None:
-    asked = {"model": "mixtral-8x7b", "device": "H100-SXM5-80GB", "gpus": 4096}  # some ten seconds
+    asked = {
+        "model": "deepseek-v3",
+        "tokens": "1T",
+        "devices": ["H100", "H200", "A100", "B200", "H800"],
+        "gpus": "1024..1984:64",
+        "layouts": 8,
+        "precision": ["bf16-mixed", "fp8-mixed"],
+    }  # over a minute
 
     async def go() -> tuple[float, list[Any], float]:
         sent: list[Any] = []
@@ -125,7 +132,7 @@ def test_long_work_ends_when_its_caller_goes(app: FastAPI) -> None:
 
         async with app.router.lifespan_context(app):
             started_s = time.perf_counter()
-            await app(scope_of("/v1/layouts"), parts(body_of(asked), then=soon), send)
+            await app(scope_of("/v1/plans"), parts(body_of(asked), then=soon), send)
             gone_s = time.perf_counter() - started_s
             small = {
                 "model": "llama3-8b",
@@ -138,7 +145,7 @@ def test_long_work_ends_when_its_caller_goes(app: FastAPI) -> None:
         return gone_s, sent, time.perf_counter() - started_s
 
     gone_s, sent, both_s = asyncio.run(go())
-    assert gone_s < 5.0
+    assert gone_s < 20.0, "not at the limit of 30 s"
     # The process was free for the next call, which alone was answered.
     assert [message["status"] for message in sent if message["type"] == "http.response.start"] == [200]
     assert both_s < 60.0

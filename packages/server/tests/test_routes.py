@@ -109,9 +109,9 @@ def test_a_plan_is_the_library_s_and_takes_prices(client: TestClient) -> None:
 
 def test_the_size_of_a_plan_is_counted_before_the_work(client: TestClient) -> None:
     asked = {"model": "resnet50", "epochs": 90, "gpus": "1..300:1"}
-    started_s = time.perf_counter()
+    started_s = time.process_time()
     detail = refused(client, "/v1/plans", asked)
-    assert time.perf_counter() - started_s < 5.0
+    assert time.process_time() - started_s < 5.0
     assert "jobs compete" in detail
     assert "1,000" in detail
 
@@ -248,10 +248,17 @@ def test_what_a_route_cannot_take_is_refused_with_the_reason(
 def test_long_work_is_ended_at_the_time_limit(tmp_path: Path) -> None:
     chosen = {"store": f"sqlite:///{tmp_path / 's.sqlite'}", "time_limit_s": 0.5}
     with TestClient(create_app(Settings.of(chosen))) as client:
-        asked = {"model": "mixtral-8x7b", "device": "H100-SXM5-80GB", "gpus": 1024}
+        asked = {
+            "model": "deepseek-v3",
+            "tokens": "1T",
+            "devices": ["H100", "H200", "A100", "B200", "H800"],
+            "gpus": "1024..1984:64",
+            "layouts": 8,
+            "precision": ["bf16-mixed", "fp8-mixed"],
+        }
         started_s = time.perf_counter()
-        assert "0.5 s" in refused(client, "/v1/layouts", asked, 504)
-        assert time.perf_counter() - started_s < 10.0
+        assert "0.5 s" in refused(client, "/v1/plans", asked, 504)
+        assert time.perf_counter() - started_s < 30.0, "of more than a minute"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import json
-import time
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -200,10 +200,12 @@ def test_an_answer_that_takes_too_long_is_given_up(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(route, "LIMIT_S", 0.1)
-    monkeypatch.setattr(route, "answer_review", lambda review: time.sleep(0.6))
-    started_s = time.monotonic()
-    assert answered(client, created())["warnings"] == ["precision-time: not predicted within 0.1 s"]
-    assert time.monotonic() - started_s < 0.5
+    ended = threading.Event()
+    monkeypatch.setattr(route, "answer_review", lambda review: ended.wait(60.0))
+    try:  # answered although the prediction has not ended
+        assert answered(client, created())["warnings"] == ["precision-time: not predicted within 0.1 s"]
+    finally:
+        ended.set()
 
 
 def test_a_mistake_of_ours_holds_up_nobody(

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "squeue", "sinfo")
-_START_S = 20.0
+_START_S = 60.0
 
 
 def can_start() -> bool:
