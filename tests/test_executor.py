@@ -163,6 +163,28 @@ def test_an_interrupted_run_ends_at_once_without_a_word_of_its_workers(tmp_path:
     assert (process.returncode, errors) == (130, b"")
 
 
+@pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="the system does not fork")
+def test_an_interrupt_while_processes_start_is_not_lost() -> None:
+    script = """
+        import os, signal, sys, time
+        from precision_time.executor import process_map
+
+        def interrupt():  # in a hook of the fork, where Python only says that it was raised
+            os.kill(os.getpid(), signal.SIGINT)
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.register_at_fork(before=interrupt, after_in_child=interrupt)
+        try:
+            with process_map(2) as map_fn:
+                list(map_fn(abs, range(12)))
+        except KeyboardInterrupt:
+            sys.exit(130)
+        """
+    code = [sys.executable, "-c", textwrap.dedent(script)]
+    found = subprocess.run(code, capture_output=True, timeout=120, check=False)
+    assert (found.returncode, found.stdout, found.stderr) == (130, b"", b"")
+
+
 def test_a_copy_from_another_process_is_replaced_by_the_first_one() -> None:
     one = OneCopy(["a value"])
     copy = pickle.loads(pickle.dumps(one))

@@ -164,7 +164,8 @@ class _Pool:
 
     def _submit(self, function: Callable[[_Item], _Answer], chunk: _Item) -> Future[_Answer]:
         try:
-            return self._executor.submit(function, chunk)
+            with _without_interrupts():
+                return self._executor.submit(function, chunk)
         except BrokenProcessPool as error:  # in its turn, as for a chunk that was handed out before
             broken: Future[_Answer] = Future()
             broken.set_exception(error)
@@ -208,6 +209,18 @@ class _Pool:
         for process in self._processes():
             process.terminate()
         self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Ctrl-C waits for the end of the block: a fork would swallow it, and its child would tell of it."""
+    masked = getattr(signal, "pthread_sigmask", None)  # Windows has none, and does not fork
+    before = masked(signal.SIG_BLOCK, {signal.SIGINT}) if masked else None
+    try:
+        yield
+    finally:
+        if masked:
+            masked(signal.SIG_SETMASK, before)
 
 
 def _killed_for_memory() -> int:
