@@ -163,7 +163,6 @@ def test_an_interrupted_run_ends_at_once_without_a_word_of_its_workers(tmp_path:
     assert (process.returncode, errors) == (130, b"")
 
 
-@pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="the system does not fork")
 def test_an_interrupt_while_processes_start_is_not_lost() -> None:
     script = """
         import os, signal, sys, time

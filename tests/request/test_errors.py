@@ -30,7 +30,7 @@ BROKEN: dict[str, tuple[Any, str]] = {
     "adapter": ("lokr", "one of lora, qlora, dora, qdora or qlora8"),
     "recompute": ("some", "one of none, selective or full"),
     "recompute_layers": (-1, "a number of at least 0"),
-    "method": ("kto", "one of sft, dpo, reward, distill, grpo or ppo"),
+    "method": ("sftt", "one of sft, dpo, reward, distill, grpo or ppo"),
     **dict.fromkeys(("tokens", "global_batch_tokens"), COUNT),
     **dict.fromkeys(("tp", "pp", "cp", "ep", "etp", "vpp", "num_microbatches"), COUNT),
     **dict.fromkeys(("batch_size", "global_batch_size", "epochs", "input_rate"), POSITIVE),
