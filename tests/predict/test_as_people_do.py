@@ -121,3 +121,11 @@ def test_what_cannot_be_is_refused_with_what_can(asked: dict[str, Any], instead:
     with pytest.raises(PrecisionTimeError, match="does not apply") as error:
         predict_time("llama3-8b", gpus=8, **asked)
     assert instead in str(error.value)
+
+
+@pytest.mark.parametrize(("dataset", "most"), [("openhermes", 600), ("ultrafeedback", 600)])
+def test_samples_of_a_data_set_are_not_taken_to_fill_the_context(dataset: str, most: float) -> None:
+    """Conversations of some 400 tokens were priced as 8,192."""
+    found = predict_time("llama3-8b-lora", device="H100-SXM5-80GB", gpus=8, dataset=dataset)
+    real_tokens = found.throughput * found.step_time_s / found.global_batch_size
+    assert 200 < real_tokens < most

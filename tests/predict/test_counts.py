@@ -25,7 +25,7 @@ def test_one_step_is_no_steps() -> None:
 
 def test_a_plan_says_the_batch_of_its_steps() -> None:
     found = plan("resnet18", devices="T4", epochs=1, max_gpus=2)
-    assert found.length == "1 epochs, 5,005 steps of 256 samples"
+    assert found.length == "1 epoch, 5,005 steps of 256 samples"
     assert json.loads(json.dumps(found.to_dict()))["length"] == found.length
 
 
