@@ -424,9 +424,7 @@ def _length(request: Request, found: Judged) -> str:
     samples = found.rows.samples
     said = {"tokens": "{:,.0f} tokens", "epochs": "{:g} epochs", "steps": "{:,} steps"}
     given = {name: getattr(request, name) for name in said}
-    words = next(
-        said[name].format(value).rstrip("s" * (value == 1)) for name, value in given.items() if value
-    )
+    words = next(said[key].format(n).rstrip("s" * (n == 1)) for key, n in given.items() if n)
     alike = samples.max() <= 1.1 * samples.min()
     of = f"of {_between(samples / found.rows.steps)} samples" if alike else "of different batches"
     return f"{words}, {_between(found.rows.steps)} steps {of}"
