@@ -53,6 +53,17 @@ def test_the_remaining_time_of_a_log_with_times() -> None:
     assert not state.ended
 
 
+@pytest.mark.parametrize(("length", "total"), [({"epochs": 90}, 450_450), ({}, None)])
+def test_epochs_that_the_caller_states_end_the_run(length: dict[str, int], total: int | None) -> None:
+    watch = LogWatch(given={"model": "resnet50", "device": "V100", "batch_size": 256, **length})
+    for step in range(10, 60, 10):
+        assert watch.feed(f"Epoch: [0][{step:5}/5005]\tTime  0.370 ( 0.400)\tLoss 6.9e+00")
+    state = watch.state()
+    assert (state.eta.step, state.eta.total_steps) == (50, total)
+    if total is not None:
+        assert state.eta.remaining_s == pytest.approx(0.37 * total, rel=0.1)
+
+
 def test_a_log_without_times_is_timed_by_its_steps_and_then_by_the_clock() -> None:
     clock = Clock()
     watch = LogWatch(total_steps=300, clock=clock)

@@ -215,7 +215,10 @@ class LogWatch:
         if self._stated is not None:
             return self._stated
         best = self._reading.best
-        return (self._last.total_steps if self._last else None) or (best.reader.total_steps if best else None)
+        logged = self._last.total_steps if self._last else None
+        states = self._given.keys() & {"epochs", "tokens"}  # an epoch that nobody stated is no length
+        asked = self.prediction.total_steps if self.prediction and states else None
+        return logged or (best.reader.total_steps if best else None) or asked
 
     def _place(self, step: LoggedStep) -> None:
         """Hand a step to the monitor; to a new one where another run begins."""
@@ -231,7 +234,7 @@ class LogWatch:
             self._batch = step.global_batch_size
             self.prediction = self._predicted(self._fields(best)) or self.prediction
             self._monitor.changed(prediction=self.prediction)
-        known, self._last = self._total_known(), step
+        known, self._last = self._total if self._last is not None else None, step
         if self._total != known:
             self._monitor.changed(total_steps=self._total)
         at_s = self._time_of(step, best)
@@ -245,9 +248,6 @@ class LogWatch:
         """What the log says of the run, with the batch of its last step."""
         fields = dict(best.parts[-1].found.fields)
         return {**fields, "global_batch_size": self._batch} if self._batch else fields
-
-    def _total_known(self) -> int | None:
-        return self._total if self._last is not None else None
 
     def _hand_over(self, step: LoggedStep, at_s: float) -> None:
         self._monitor.step(step.step, at_s=at_s)
