@@ -115,8 +115,12 @@ def format_range(low_s: float, high_s: float) -> str:
 
 
 def grouped(value: float) -> str:
-    """Three significant digits below a thousand, thousands separated above."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    """Three significant digits below a thousand, thousands separated above.
+
+    >>> grouped(1.972), grouped(999.4), grouped(999.7), grouped(2303.4)
+    ('1.97', '999', '1,000', '2,303')
+    """
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
 def plain_name(name: str) -> str:

@@ -131,6 +131,11 @@ def test_a_file_cut_anywhere_is_read_or_refused(tmp_path, end):
     assert all(isinstance(row, Measurement | Rejected) for row in rows)
 
 
+def test_a_time_in_another_unit_is_not_only_renamed(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="'step_time_ms' here.*add the column, in seconds"):
+        read(tmp_path, f"{HEADER.replace('step_time_s', 'step_time_ms')}\n".encode())
+
+
 def test_columns_may_be_named_as_the_options(tmp_path: Path) -> None:
     options = HEADER.replace("devices", "gpus").replace("batch_per_device", "batch_size")
     assert read(tmp_path, options + ROW) == read(tmp_path, HEADER + ROW)

@@ -231,9 +231,10 @@ def check_required(name: str, header: list[str], known: list[str]) -> None:
     if wanted:
         near = nearest_names(wanted[0], [column for column in header if column not in COLUMNS])
         guess = f" Is it spelled {near[0]!r} here?" if near else ""
+        unit = ", in seconds or per second" if wanted[0].startswith(_TIME_COLUMNS[0]) else ""
         raise CorpusError(
             f"{name}, line 1: column {wanted[0]!r} is missing; the header has {len(header)} columns "
-            f"({', '.join(header[:4])} ...).{guess} To fix: add the column."
+            f"({', '.join(header[:4])} ...).{guess} To fix: add the column{unit}."
         )
 
 

@@ -272,7 +272,7 @@ def table_of(rows: Sequence[Row], *, varied: Sequence[str]) -> Table:
     else:
         columns[">throughput"] = [each["throughput"] for each in figures]
     if sum(row.speed_up is not None for row in rows) > 1:
-        columns[">speed-up"] = ["-" if row.speed_up is None else f"{row.speed_up:.3g}" for row, _ in answered]
+        columns[">speed-up"] = ["-" if row.speed_up is None else grouped(row.speed_up) for row, _ in answered]
     if any(row.efficiency is not None for row in rows):
         columns[">scaling"] = [
             "-" if row.efficiency is None else f"{row.efficiency:.0%}" for row, _ in answered

@@ -126,6 +126,15 @@ def test_without_a_model_or_a_device_there_is_no_request() -> None:
     assert named is not None and predict_time(named).model == "resnet50"
 
 
+def test_what_is_said_comes_before_what_is_read() -> None:
+    said = {"gpus": 16, "framework": "jax", "precision": "bf16-mixed", "batch_size": 32}
+    found = request_of(network(), batch=IMAGES, **said, **ELSEWHERE)
+    assert found.request is not None and found.reasons == ()
+    given = found.request.given()
+    assert {name: given[name] for name in said} == said
+    assert request_of(network(), batch=IMAGES, gpus=None, devices=4, **ELSEWHERE).request.gpus == 4  # type: ignore[union-attr]
+
+
 def test_processes_are_those_of_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"WORLD_SIZE": "16", "RANK": "3", "LOCAL_WORLD_SIZE": "8"}.items():
         monkeypatch.setenv(name, value)

@@ -123,6 +123,15 @@ def test_fit_is_predicted_told_logged_and_measured(lab: Any) -> None:
     assert "get_metrics" not in vars(trainer.progress_bar_callback)
 
 
+def test_what_the_user_states_comes_first(lab: Any) -> None:
+    said = {"model": "resnet50", "gpus": 16, "nodes": 2, "optimizer": "momentum-sgd", "batch_size": 32}
+    lab.callback = type(lab.callback)(clock=lab.clock, say=lab.said.append, device="A100-SXM4-80GB", **said)
+    lab.trainer().fit(lab.module(), lab.loader())
+    request = lab.callback.run.described.request
+    assert {name: request.given()[name] for name in said} == said
+    assert "a step of resnet50" in lab.said[0] and "16 x A100-SXM4-80GB" in lab.said[0]
+
+
 def test_stream_without_length_and_with_a_number_of_steps(lab: Any) -> None:
     lab.trainer(max_epochs=1).fit(lab.module(), lab.stream())
     assert {eta.total_steps for eta in lab.etas} == {None}

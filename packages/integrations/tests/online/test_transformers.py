@@ -122,6 +122,15 @@ def test_run_is_predicted_told_logged_and_measured(lab: Any) -> None:
     assert "eta/low_s" in saved["log_history"][0]
 
 
+def test_what_the_user_states_comes_first(lab: Any) -> None:
+    said = {"model": "resnet50", "gpus": 16, "nodes": 2, "optimizer": "momentum-sgd", "batch_size": 32}
+    lab.callback = type(lab.callback)(clock=lab.clock, say=lab.said.append, device="A100-SXM4-80GB", **said)
+    lab.train()
+    request = lab.callback.run.described.request
+    assert {name: request.given()[name] for name in said} == said
+    assert "a step of resnet50" in lab.said[0] and "16 x A100-SXM4-80GB" in lab.said[0]
+
+
 def test_stream_without_length_runs_to_its_number_of_steps(lab: Any) -> None:
     torch, samples = lab.torch, lab.samples()
 

@@ -134,8 +134,8 @@ class EtaTracker(Adapter, _tracking.GeneralTracker):  # type: ignore[misc]
         self, model: Any, batch: Any, optimizer: Any, loss: Callable[..., Any] | None
     ) -> Described:
         found = accelerator_fields()
-        fields = {"steps": self._total or None, **found.fields, **self._fields}
-        described = request_of(model, batch=batch, loss=loss, optimizer=optimizer, **fields)
+        read = {"model": model, "loss": loss, "optimizer": optimizer, "steps": self._total or None}
+        described = request_of(**{**read, **found.fields, **self._fields}, batch=batch)
         return Described(described.request, (*found.reasons, *described.reasons))
 
 

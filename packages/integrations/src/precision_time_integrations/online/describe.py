@@ -96,12 +96,12 @@ def request_of(
         The request, and what could not be read. Never raises for what a trainer may be.
     """
     found = Found()
-    world = processes()
+    world, devices = processes(), fields.pop("gpus", None) or devices  # in the words of a request
     found.update(
         gpus=devices or world.size,
         nodes=nodes or (world.nodes if devices in (None, world.size) else None),
         precision=precision,
-        framework="pytorch" if "stack" not in fields else None,
+        framework=fields.pop("framework", None if "stack" in fields else "pytorch"),
         **fields,
     )
     with _same_random_numbers():

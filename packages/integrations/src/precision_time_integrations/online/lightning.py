@@ -166,6 +166,9 @@ def describe_trainer(trainer: Any, pl_module: Any, batch: Any, stated: Mapping[s
     found.ask(lambda to: _read_strategy(to, trainer), "The strategy")
     found.ask(lambda to: _read_precision(to, trainer), "The precision")
     fields = {
+        "model": pl_module,
+        "devices": trainer.world_size,
+        "nodes": None if "gpus" in stated else trainer.num_nodes,
         "num_microbatches": trainer.accumulate_grad_batches,
         "steps": total_steps(trainer) or None,
         "compiler": "inductor" if getattr(pl_module, "_compiler_ctx", None) is not None else None,
@@ -179,9 +182,7 @@ def describe_trainer(trainer: Any, pl_module: Any, batch: Any, stated: Mapping[s
     def step(module: Any, inputs: Any) -> Any:
         return module.training_step(inputs, 0) if takes_index else module.training_step(inputs)
 
-    described = request_of(
-        pl_module, batch=batch, forward=step, devices=trainer.world_size, nodes=trainer.num_nodes, **fields
-    )
+    described = request_of(**fields, batch=batch, forward=step)
     return Described(described.request, (*found.reasons, *described.reasons))
 
 

@@ -219,7 +219,8 @@ def describe_trainer(
         compiler="inductor" if args.torch_compile else None,
         stack=_STACK,
     )
-    described = request_of(model, batch=batch, optimizer=optimizer, **{**found.fields, **stated})
+    read = {"model": model, "optimizer": optimizer, **found.fields}
+    described = request_of(**{**read, **stated}, batch=batch)
     return Described(described.request, (*found.reasons, *described.reasons))
 
 
