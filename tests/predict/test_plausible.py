@@ -26,6 +26,16 @@ def test_only_what_nobody_runs_is_remarked(asked: dict, codes: set[str]) -> None
     assert found & {"short-epoch", "huge-batch", "data-rate"} == codes
 
 
+def test_the_batch_that_a_published_run_had_is_no_reason_to_warn() -> None:
+    """15,360 sequences on 2,048 devices are assumed as 16,384: a whole number on each."""
+    answers = [
+        predict_time(model="deepseek-v3", device="H800", gpus=2048, ep=64, zero_stage=1, **more)
+        for more in ({"global_batch_size": 16384}, {"global_batch_size": 32768})
+    ]
+    warned = ["huge-batch" in {item.code for item in each.diagnostics} for each in answers]
+    assert warned == [False, True]
+
+
 @pytest.mark.parametrize(
     ("asked", "warned"),
     [

@@ -31,6 +31,21 @@ def test_samples_are_as_long_as_those_of_the_data_set(name: str) -> None:
     assert _said(dataset=name).startswith(f"{known['mean_tokens']} tokens a sample, {known['name']}'s mean")
 
 
+@pytest.mark.parametrize("method", ["dpo", "reward"])
+def test_pairs_are_as_long_as_their_data_set_and_trainer_have_them(method: str) -> None:
+    """The context of the model, 8,192 tokens, is nobody's max_length: 7 h of UltraFeedback were 49 min."""
+    known = lengths_of_dataset("ultrafeedback")["mean_tokens"]
+    pairs = {**_TUNE, "method": method}
+    of_set = Request.of({**pairs, "dataset": "ultrafeedback"}).resolve().workload
+    assert of_set.units_per_sample == known
+    assert of_set.largest is None or of_set.largest.seq_len == 1024
+    for more, length in (({}, 1024), ({"stack": "torchtune"}, 2048), ({"seq_len": 4096}, 4096)):
+        assert Request.of({**pairs, **more}).resolve().workload.graph.seq_len == length
+    assert "1,024 tokens a sequence" in _said(method=method)
+    small = Request.of({**pairs, "model": "gpt2", "device": "A100", "dataset": "openorca"}).resolve()
+    assert small.workload.samples_per_row == 1.0  # pairs are not packed
+
+
 def test_rows_do_not_depend_on_the_device() -> None:
     asked = {**_TUNE, "dataset": "dolly", "batch_size": 1}
     for device in ("A100-SXM4-80GB", "RTX4090", "H100-SXM5-80GB"):

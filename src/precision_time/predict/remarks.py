@@ -36,6 +36,7 @@ from ..precision.catalog import get_policy
 from ..precision.policy import DType
 from ..records import dataclass
 from ..request.batch import tokens_per_sample
+from ..request.published import like_published, usual_global_batch
 from ..request.question import family_of
 from ..request.votes import counted_votes, practice_file
 from ..units import format_bytes, format_duration, format_si
@@ -252,7 +253,10 @@ def _units(job: Job, known: Mapping[str, Any]) -> int:
 
 def _most_samples(job: Job) -> float:
     known = _known_batch(job)
-    return np.inf if known is None else known["most"] / _units(job, known)
+    most = np.inf if known is None else known["most"] / _units(job, known)
+    # A published run's batch, in whole samples of each device, is what is assumed of its like.
+    alike = job.workload.graph.seq_len and like_published(job.workload, job.cluster.num_devices)
+    return max(most, usual_global_batch(job.workload, job.cluster.num_devices)) if alike else most
 
 
 def _node_bytes_per_s(answers: Predictions) -> Floats:

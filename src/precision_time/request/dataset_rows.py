@@ -17,9 +17,11 @@ from .dataset_files import file_of, is_file
 from .practice import usual_rows
 from .question import family_of, lengths_of_dataset, method_of
 from .schema import RequestFields
+from .votes import classes_table
 
 _LENGTHS = ("mean_seq_len", "packing", "padding_share")
-_TUNES = ("full", "lora", "qlora")
+_TUNES = ("full", "lora", "qlora", "preference")
+_PAIRS = ("dpo", "reward")
 _LANGUAGE = "language"
 _Asked = TypeVar("_Asked", bound=RequestFields)
 
@@ -34,27 +36,29 @@ class DatasetRows:
     """Tokens of a sample on average, at most `seq_len`."""
     packing: bool
     whose: str
-    """The data set, for a reader."""
+    """The data set, for a reader; empty where none says a mean, so that rows are full."""
     source: str
 
 
 def rows_of_dataset(request: RequestFields, workload: Workload) -> DatasetRows | None:
     """The rows of a fine-tune on a data set whose lengths are known; None where they are said or not known.
 
-    A stated `seq_len` says how long the rows are, and nothing is filled in.
+    A stated `seq_len` says how long the rows are, and nothing is filled in. Pairs without a data set have
+    full rows of the usual length.
     """
-    graph = workload.graph
-    if request.dataset is None or request.seq_len is not None or "seq_len" in request.sizes:
+    graph, pairs = workload.graph, request.method in _PAIRS
+    if not (request.dataset or pairs) or request.seq_len is not None or "seq_len" in request.sizes:
         return None
     if graph.seq_len is None or not _is_language_tune(request, workload):
         return None
-    mean, whose, source = _mean_of(request.dataset)
-    mean = request.mean_seq_len or mean
+    mean, whose, source = _mean_of(request.dataset or "")
+    trainer = request.stack or (classes_table()["usual"]["of_pairs"] if pairs else None)
+    usual = usual_rows(_LANGUAGE, method_of(request, workload), trainer)
+    longest = min(int(usual["seq_len"]), graph.seq_len)
+    mean = request.mean_seq_len or mean or (longest if pairs and isinstance(request.model, str) else None)
     if not mean:
         return None
-    usual = usual_rows(_LANGUAGE, method_of(request, workload), request.stack)
-    longest = min(int(usual["seq_len"]), graph.seq_len)
-    packing = bool(usual["packing"]) if request.packing is None else request.packing
+    packing = bool(usual["packing"]) and not pairs if request.packing is None else request.packing
     return DatasetRows(
         seq_len=longest,
         mean_seq_len=min(float(mean), float(longest)) if request.mean_seq_len is None else mean,
@@ -79,7 +83,12 @@ def with_dataset_rows(request: _Asked, job: Job, found: Diagnostics) -> _Asked:
         skips = f"{job.stack.profile} skips; the mean share of padding is known there."
         found.assume("seq_len", f"{rows.seq_len:,} tokens a sample with its padding, which {skips}")
         return request.changed(seq_len=rows.seq_len)
-    mean = f"{rows.mean_seq_len:,.0f} tokens a sample, {'as said' if request.mean_seq_len else rows.whose}"
+    unit = f"tokens a {'sequence' if request.method in _PAIRS else 'sample'}"
+    if not (rows.whose or request.mean_seq_len):
+        why = "as trainers of pairs cut them unless told; full rows, as no data set says a length"
+        found.assume("seq_len", f"{rows.seq_len:,} {unit}, {why}.")
+        return request.changed(seq_len=rows.seq_len)
+    mean = f"{rows.mean_seq_len:,.0f} {unit}, {'as said' if request.mean_seq_len else rows.whose}"
     how = "packed into rows of" if rows.packing else "padded in rows of at most"
     found.assume(
         "seq_len",
@@ -95,7 +104,7 @@ def _is_language_tune(request: RequestFields, workload: Workload) -> bool:
     tuned = method_of(request, workload) in _TUNES or is_file(request.dataset)
     return (
         tuned
-        and request.method in (None, "sft")
+        and request.method in (None, "sft", *_PAIRS)
         and family_of(workload.family) == _LANGUAGE
         and workload.sample_unit == "sequence"
     )

@@ -86,6 +86,21 @@ def test_questions_that_cannot_be_are_refused(planned, given, words):
         planned(**given)
 
 
+def test_of_a_named_data_set_one_epoch_is_planned_and_said(planned):
+    asked = {
+        "model": "gpt2",
+        "adapter": "lora",
+        "dataset": "alpaca",
+        "devices": "T4",
+        "global_batch_size": None,
+    }
+    found, said = planned(**asked, epochs=None), planned(**asked, epochs=1)
+    assert any("one epoch" in each for each in found.assumptions)
+    assert not any("one epoch" in each for each in said.assumptions)
+    assert found.length == said.length
+    assert [each.candidate.usd for each in found.choices] == [each.candidate.usd for each in said.choices]
+
+
 def test_hosts_of_an_unknown_network_are_refused_with_what_joins_them():
     with pytest.raises(ConfigError, match=r"rents 32 x RTX4090 \(on-demand\)\. .*any_network=true"):
         plan("resnet50", epochs=1, devices=["RTX4090"], gpus=[32], max_gpus=32)

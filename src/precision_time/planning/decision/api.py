@@ -95,7 +95,7 @@ def plan(
 
     Args:
         model: As `predict_time` takes it, or a `Request`; the length of the run is needed: tokens, epochs or
-            steps.
+            steps; of a named data set, one epoch is assumed.
         deadline: A duration ("24h"), or a date or time (UTC) until which the run must be done.
         budget: Most money for the run ("500", "450 EUR").
         currency: Of the budget, with what one US dollar costs in it ("EUR=0.92").
@@ -155,6 +155,10 @@ def plan(
         own=own,
     )
     workload = workload_of(request)
+    sized = request.samples or (request.dataset and workload.dataset_samples)
+    if sized and not {*RUN_LENGTHS} & {*axes}:
+        axes, request = {**axes, "epochs": [1.0]}, request.with_(epochs=1.0)
+        notes = (*notes, "Length of the run not given: one epoch.")
     _check_length(request, axes)
     timing = Timing(request=request, workload=workload, workers=workers, ray=ray, progress=progress)
     stack = _stack(request, workload)

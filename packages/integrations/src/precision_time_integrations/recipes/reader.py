@@ -386,7 +386,7 @@ def _lengths(draft: Draft) -> None:
     """Where the lengths of a data set are known, that of a recipe is the longest, not each sample's."""
     fields = draft.fields
     longest, name = fields.get("seq_len"), fields.get("dataset")
-    if longest is None or name is None or fields.get("method") not in (None, "sft"):
+    if longest is None or name is None or fields.get("method") not in (None, "sft", "dpo", "reward"):
         return
     known = lengths_of_dataset(str(name))
     if known and known["packing"] != "always" and known["mean_tokens"] < longest:
