@@ -102,7 +102,9 @@ def recipe_of_launch(
     if not chosen.own:
         return None
     last = re.split(r"[./]", launch.script.removesuffix(".py"))[-1]
-    before = {**own.get("fields", {}), **_of_verb(own, [*words, last])}
+    said = of_verb(own, [*words, last])
+    unread += said.pop("note", [])
+    before = {**own.get("fields", {}), **said}
     if project == "torchtitan" and (registry := registry_of(options, files)) is not None:
         path, _, built = registry
         given = {**{key: replace(value, file=path) for key, value in built.given.items()}, **given}
@@ -178,12 +180,14 @@ def _of_options(options: Mapping[str, str]) -> str:
     )
 
 
-def _of_verb(own: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """What words behind the program say: `trl dpo`, `tune run lora_finetune_single_device`."""
-    said = own.get("says", {})
+def of_verb(own: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """What words behind the program say: `trl dpo`, `tune run lora_finetune_single_device`.
+
+    Fields of a request; `note`, what is not modeled of them.
+    """
     found: dict[str, Any] = {}
     for word in words:
-        for pattern, fields in said.items():
+        for pattern, fields in own.get("says", {}).items():
             if re.fullmatch(pattern, word):
                 found |= fields
     return found

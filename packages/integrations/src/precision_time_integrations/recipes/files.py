@@ -7,14 +7,17 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from precision_time.errors import ConfigError
 from precision_time.io import open_input
 from precision_time.request.recipes import COMMAND, PYTHON, SHELL
 
 from ..commands.configs import files_below
+from ..commands.launchers import programs
 from ..commands.read import ReadCommand, read_command
 from ..slurm.script import SlurmScript, read_script
+from .arguments import of_verb
 from .complete import Files, read_values
 from .documents import MOST_BYTES, Stated, read_document
 from .recipe import Recipe, Said
@@ -158,8 +161,9 @@ def _of_source(name: str, text: str, files: Files) -> Recipe:
             given |= _values(call, prefix, given)
     if chosen.name != "unsloth":
         given = _plain_names(given)
-    before = {"method": _method_of(trainers)} if trainers and _method_of(trainers) else {}
-    found = read_values(chosen, given, files, source=name, before=before)
+    said = _of_trainer(trainers)
+    unread = said.pop("note", [])
+    found = read_values(chosen, given, files, source=name, before=said, unread=unread)
     notes = tuple(f"{option}: the default of the script's own option" for option in sorted(source.defaults))
     return replace(found, assumed=(*found.assumed, *notes))
 
@@ -226,9 +230,11 @@ def _plain_names(given: Mapping[str, Stated]) -> dict[str, Stated]:
     return found
 
 
-def _method_of(trainers: Sequence[SourceCall]) -> str:
-    name = trainers[0].name.lower()
-    return next((method for method in ("dpo", "grpo", "reward", "ppo") if method in name), "")
+def _of_trainer(trainers: Sequence[SourceCall]) -> dict[str, Any]:
+    """What the name of a trainer's class says, as the word of a command would."""
+    own = programs()["trl"]
+    known = re.search("|".join(own["says"]), trainers[0].name.lower()) if trainers else None
+    return of_verb(own, [known[0]]) if known else {}
 
 
 def _vocabulary_of(source: Source) -> RecipeVocabulary | None:

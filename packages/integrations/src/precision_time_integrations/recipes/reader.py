@@ -110,7 +110,9 @@ def read_given(
         more: Reads further keys into the draft, before defaults are assumed.
         unread: What could not be read before, such as a file that is not there.
     """
-    draft = Draft(vocabulary, dict(given), unread=list(unread))
+    before = dict(before or {})
+    trainer = {"trainer": Stated(before.pop("trainer"), 0)} if "trainer" in before else {}
+    draft = Draft(vocabulary, {**given, **trainer}, unread=list(unread), used={*trainer})
     for name, keys in vocabulary.fields.items():
         _read_field(draft, name, keys)
     for name, switches in vocabulary.joined.items():
@@ -122,10 +124,11 @@ def read_given(
             _apply(draft, rule)
     if more is not None:
         more(draft)
-    draft.fields = {**(below or {}), **draft.fields, **(before or {})}
+    draft.fields = {**(below or {}), **draft.fields, **before}
     _finish(draft)
-    said = {*draft.fields} - {"mean_seq_len"}
+    said = {*draft.fields}
     _assume(draft)
+    _lengths(draft)
     _leave(draft)
     if vocabulary.stack:
         draft.fields.setdefault("stack", vocabulary.stack)
@@ -285,7 +288,6 @@ def _finish(draft: Draft) -> None:
     _targets(draft)
     _optimizer(draft)
     _dataset(draft)
-    _lengths(draft)
     stated = [name for name in _LENGTHS if fields.get(name)]
     for name in stated[1:]:
         draft.unread.append(
