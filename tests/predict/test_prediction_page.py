@@ -350,6 +350,20 @@ def test_an_alternative_keeps_the_sharding_that_was_assumed(device: str, batch: 
     assert full.memory_change == pytest.approx(memory, rel=1e-9)
 
 
+def test_another_device_of_the_name_keeps_the_network_between_the_nodes() -> None:
+    """A host of H100-NVL has one adapter, that of DGX H100 eight: it was told as ten times slower by that."""
+    given = {"model": "llama3-8b", "gpus": 64, "batch_size": 1, "zero_stage": 3, "recompute": "full"}
+    given |= {"stack": "torchtitan", "precision": "bf16-mixed"}
+    answer = predict_time(device="H100", **given)
+    [other] = [each for each in what_matters(answer) if each.field == "device"]
+    assert other.option == f"device={other.value} 'inter_node=ib-400g x8'" and other.time_change < 1.5
+    as_said = predict_time(device=other.value, inter_node="ib-400g x8", **given)
+    assert other.time_change == pytest.approx(answer.throughput / as_said.throughput - 1.0, rel=0.01)
+    [own] = [each for each in what_matters(predict_time(device="H100", network="100g-tcp", **given))
+             if each.field == "device"]  # fmt: skip
+    assert "inter_node" not in own.option
+
+
 def test_a_slice_is_told_by_its_hosts() -> None:
     answer = predict_time(model="gpt3-1.3b", device="TPUv4", gpus=64)
     assert "on 64 x TPUv4 (16 hosts of one fabric)" in str(answer)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from operator import attrgetter
@@ -62,7 +63,7 @@ class Alternative:
     """Of the memory per device, relative."""
     fits: bool = True
     kept: str = ""
-    """Sharding that was assumed and that the alternative alone would drop, as `option` has it."""
+    """Sharding or network that was assumed and that the alternative alone would drop, as `option` has it."""
 
     @property
     def option(self) -> str:
@@ -139,7 +140,7 @@ def what_matters(
         found[row["field"]] = Alternative(
             field=row["field"],
             value=value,
-            kept=" ".join(f"{name}={stage}" for name, stage in kept.items()),
+            kept=" ".join(shlex.quote(f"{name}={said}") for name, said in kept.items()),
             assumed=row["assumed"].format(job=base, request=asked_for),
             words=row["words"].format(value=value),
             time_change=change,
@@ -179,7 +180,8 @@ def _jobs(
         return
     for value in _values(row, request, base):
         sized = row["field"] in _SIZES
-        changes = {row["field"]: value}
+        network = _network_of(request, base) if row.get("variants") else {}
+        changes = {row["field"]: value, **network}
         if "batch_times" in row and _batch_assumed(prediction):
             changes["batch_size"] = prediction.batch_size * row["batch_times"]
         known = {"named_only": sized, "workload": None if sized else base.workload}
@@ -189,7 +191,13 @@ def _jobs(
         else:  # what makes memory free would else go back to plain data parallelism, which is another job
             job = asked(request, {**kept, **changes}, **known)
         if job is not None:
-            yield value, job, kept
+            yield value, job, {**kept, **network}
+
+
+def _network_of(request: Request, base: Job) -> Change:
+    """The network of several nodes, said of another device too: that of its usual host may be far slower."""
+    said = request.given().keys() & {"inter_node", "network", "node_type", "custom"}
+    return {} if said or base.cluster.num_nodes == 1 else {"inter_node": base.cluster.inter_node.name}
 
 
 def _batch_assumed(prediction: Prediction) -> bool:
