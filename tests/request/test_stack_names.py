@@ -14,7 +14,7 @@ _SAID = (
     "mosaic-composer", "transformers",
 )  # fmt: skip
 
-_DEVICES = ("A100", "TPUv4", "Gaudi2", "Trainium2", "Ascend910B", "Apple-M3-Max-40c", "MI300X")
+_DEVICES = ("A100", "IPU-Bow", "TPUv4", "Gaudi2", "Trainium2", "Ascend910B", "Apple-M3-Max-40c", "MI300X")
 
 
 @pytest.mark.parametrize("name", _SAID)
@@ -37,6 +37,30 @@ def test_what_a_name_implies_is_what_a_user_could_say(name: str) -> None:
     plain = Request.of({"model": "gpt2", "device": device, "stack": said.stack, **fields, "batch_size": 4})
     assert plain.resolve().stack == job.stack
     assert any(item.code == "stack-name" and said.stack in item.text for item in job.diagnostics)
+
+
+@pytest.mark.parametrize(
+    ("words", "stack"),
+    [
+        ("torchtune", "torchtune"), ("Megatron-LM", "megatron"), ("PyTorch Lightning", "lightning"),
+        ("unsloth", "unsloth"), ("llm.c", "llm.c"), ("megatron-lm + fastmoe", "megatron-lm"),
+        ("Megatron", "megatron"), ("poptorch", "poptorch"),
+    ],
+)  # fmt: skip
+def test_a_trainer_named_as_the_framework_is_the_stack(words: str, stack: str) -> None:
+    said = {"model": "gpt2", "device": "IPU-Bow" if words == "poptorch" else "2xA100", "batch_size": 4}
+    asked = Request.of({**said, "framework": words})
+    assert asked.given().get("framework") is None
+    assert asked.resolve().stack == Request.of({**said, "stack": stack}).resolve().stack
+    assert Request.of(asked.given()) == asked
+    both = Request.of({**said, "framework": words, "stack": stack})
+    assert both.resolve().stack.framework == get_stack_profile(stack).framework
+
+
+def test_a_framework_that_nobody_knows_is_refused_with_the_nearest() -> None:
+    assert Request.of({"model": "gpt2", "framework": "torch"}).framework == "torch"
+    with pytest.raises(UnknownNameError, match="torchtune.*tensorflow"):
+        Request.of({"model": "gpt2", "device": "A100", "framework": "torchtunes"}).resolve()
 
 
 def test_what_is_said_holds_before_what_a_name_implies() -> None:

@@ -367,17 +367,20 @@ def get_stack_profile(name: str) -> StackProfile:
     Raises:
         UnknownNameError: If there is none; the message offers the nearest names.
     """
-    profiles = _profiles()
-    if name in profiles:
-        return profiles[name]
-    if (said := stack_name(name)) is not None:
-        return profiles[said.stack]
+    if (found := software_called(name)) is not None:
+        return found
     raise UnknownNameError(
         kind="stack",
         name=name,
-        known=[*profiles, *_stack_names()],
+        known=[*_profiles(), *_stack_names()],
         hint="All stacks: precision-time list stacks.",
     )
+
+
+def software_called(name: str) -> StackProfile | None:
+    """The profile called `name`, or that stands for software that people call so; None if there is none."""
+    profiles, said = _profiles(), stack_name(name)
+    return profiles.get(_spelled(name)) or (None if said is None else profiles[said.stack])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -403,7 +406,11 @@ def stack_name(name: str) -> StackName | None:
     >>> stack_name("LLaMA_Factory").stack
     'hf-trainer'
     """
-    return _stack_names().get(re.sub(r"[\s_]+", "-", name.strip().lower()))
+    return _stack_names().get(_spelled(name))
+
+
+def _spelled(name: str) -> str:
+    return re.sub(r"[\s_]+", "-", name.strip().lower())
 
 
 def said_stack_names() -> tuple[str, ...]:
@@ -420,6 +427,11 @@ def _stack_names() -> Mapping[str, StackName]:
     return found
 
 
+def is_framework(name: str) -> bool:
+    """Whether a framework is called so: pytorch, tensorflow, jax, mxnet ..."""
+    return name.strip().lower() in constants("stacks")["framework"]
+
+
 def framework_profile(framework: str) -> StackProfile:
     """The stack that a script in `framework` usually is (pytorch, tensorflow, jax, mxnet ...).
 
@@ -430,7 +442,10 @@ def framework_profile(framework: str) -> StackProfile:
     name = framework.strip().lower()
     if name not in usual:
         raise UnknownNameError(
-            kind="framework", name=framework, known=usual, hint=f"Known: {', '.join(usual)}."
+            kind="framework",
+            name=framework,
+            known=[*usual, *_profiles(), *_stack_names()],
+            hint=f"Known: {', '.join(usual)}, and the trainers of `precision-time list stacks`.",
         )
     return get_stack_profile(usual[name])
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from ..cost.job import TimingScope
-from ..cost.stacks import stack_name
+from ..cost.stacks import is_framework, software_called, stack_name
 from ..errors import ConfigError, nearest_names
 from ..fields import (
     FILE,
@@ -59,6 +59,20 @@ MOST_ANCHORS = 64
 """Of a request, and of a cluster of the service."""
 _ANCHOR_ALIASES = {"step": STEP_TIME_S, "step_time": STEP_TIME_S}
 """What an anchor says that was measured: seconds per step, or samples per second over all devices."""
+
+
+def _with_software(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A trainer that is named as the framework is the software: `framework=axolotl` says `stack=axolotl`.
+
+    Of several, as in "megatron-lm + fastmoe", the first.
+    """
+    words = given.get("framework")
+    name = words.partition("+")[0].strip() if isinstance(words, str) else ""
+    if not name or is_framework(name) or (profile := software_called(name)) is None:
+        return given
+    if given.get("stack") is not None:
+        return {**given, "framework": profile.framework}
+    return {**{key: value for key, value in given.items() if key != "framework"}, "stack": name}
 
 
 def with_stack_name(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -298,7 +312,7 @@ class RequestFields(Fields):
 
     @classmethod
     def _prepared(cls, given: dict[str, Any]) -> dict[str, Any]:
-        return with_stack_name(with_cluster_words(given))
+        return with_stack_name(_with_software(with_cluster_words(given)))
 
     def _check_agreement(self) -> None:
         """Of fields that say the same in other words, only one is given.
