@@ -259,6 +259,19 @@ def test_weights_move_over_the_link_between_trainers_and_engines() -> None:
     assert seconds[1] - seconds[0] == pytest.approx(apart_s[1] - apart_s[0], rel=0.01)
 
 
+def test_an_engine_that_stays_moves_no_states_and_takes_its_memory() -> None:
+    """TRL's vLLM does not sleep by default; verl and NeMo RL put states on the host meanwhile."""
+    given = {"model": "qwen2.5-7b", "zero_stage": 3, "batch_size": 1, "recompute": "full"}
+    stays, sleeps = (answer(**given, stack=stack, software=2026.0) for stack in ("trl", "verl"))
+    states = sum(sleeps.memory_terms[name] for name in ("parameters", "master_weights", "optimizer_states"))
+    moved_s = 2.0 * states / constants("engines")["sync"]["state_bytes_per_s"]
+    assert sleeps.terms["sync_s"] - stays.terms["sync_s"] == pytest.approx(moved_s, rel=0.05)
+    assert stays.memory_terms["generation"] > 15.2e9 > sleeps.memory_terms["generation"]
+    assert "stay beside it" in " ".join(stays.assumptions)
+    itself = answer(**given, stack="trl", engine="hf")
+    assert itself.memory_terms["generation"] < 15.2e9 and "sync_s" not in itself.terms
+
+
 def test_engines_of_whole_batches_write_few_answers_at_a_time() -> None:
     seconds = {name: written_s(answer(engine=name, prompts=256)) for name in ("vllm", "trtllm", "hf")}
     assert seconds["vllm"] < seconds["trtllm"] < seconds["hf"]

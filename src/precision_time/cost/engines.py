@@ -28,6 +28,8 @@ class Engine:
     """All that generate."""
     apart: bool
     """Whether they only generate."""
+    resident: bool
+    """Whether it stays on the devices that train."""
     tp: int
     weight_bytes: float
     """Of the policy on one device."""
@@ -51,6 +53,8 @@ def engine_of(generation: Generation, job: Job | Jobs) -> Engine:
     settings, apart = engines()[name], generation.devices > 0
     devices = generation.devices or job.layout.world_size
     share = settings["memory_apart" if apart else "memory_colocated"]
+    resident = generation.resident and not apart and settings["graphs"]
+    share = constants("engines")["resident"]["memory"] if resident else share
     usable = device.usable_bytes * share
     narrow = job.precision.matmul.num_bytes < _ELEMENT_BYTES and settings["narrow"]
     whole = graph.params * (job.precision.matmul.num_bytes if narrow else _ELEMENT_BYTES)
@@ -65,6 +69,7 @@ def engine_of(generation: Generation, job: Job | Jobs) -> Engine:
         settings=settings,
         devices=devices,
         apart=apart,
+        resident=resident,
         tp=tp,
         weight_bytes=whole / tp,
         cache_bytes=room,

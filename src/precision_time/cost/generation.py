@@ -207,7 +207,7 @@ def _sync_s(job: Job, engine: Engine) -> float:
     # A single device has no link: its weights are copied in its own memory.
     rate = link.bandwidth_bytes_per_s or cluster.device.memory_bandwidth_bytes_per_s / 2.0
     moved_s = engine.weight_bytes / rate + graph.param_tensors * table["tensor_s"]
-    if engine.apart:
+    if engine.apart or engine.resident:
         return float(moved_s)
     held = memory_of(Jobs.at(job))
     states = sum(float(np.max(held.get(name, 0.0))) for name in _STATES)

@@ -236,6 +236,7 @@ def _generating(workload: Workload, request: RequestFields, load: Load) -> tuple
         tp=request.generate_tp or 0,
         updates=request.updates or 1,
         staleness=request.off_policy or 0,
+        resident=(request.stack or "").strip().lower() in constants("engines")["resident"]["trainers"],
         counted=request.batch_size is not None,
     )
     return replace(usual, largest=graph if usual.graph.seq_len != length else None), generation
@@ -405,6 +406,9 @@ def _writing_words(job: Job, generation: Generation, request: RequestFields) -> 
         "one update" if generation.updates == 1 else f"{generation.updates} updates per generated batch",
         f"micro batches of {'answers, of unequal lengths' if generation.counted else 'as many tokens'}",
     ]
+    if engine.settings["graphs"] and not engine.apart:
+        stay = "stay beside it" if engine.resident else "go to the host meanwhile, as verl and NeMo RL do it"
+        parts.append(f"weights and optimizer states {stay}")
     if generation.staleness:
         times = writing_times(job, generation)
         seconds = times.prefill_s + times.decode_s + times.tail_s

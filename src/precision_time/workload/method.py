@@ -49,6 +49,8 @@ class Generation:
     """Optimizer steps that a generated batch is cut into."""
     staleness: int = 0
     """Updates by which answers may be older than the policy: above 0, writing and training overlap."""
+    resident: bool = False
+    """An engine on the devices that train stays beside their states; else these go to the host meanwhile."""
     counted: bool = False
     """Micro batches are so many answers, short or long; else they are filled up to so many tokens."""
 

@@ -237,8 +237,10 @@ def with_method_memory(found: dict[str, Number], group: Jobs) -> dict[str, Numbe
         return found
     # One answer at least has room beside the engine's weights; more are written at once where there is more
     # (`cost.generation`). An engine on the same devices sleeps while they train, and they hold no more than
-    # the parameters while it writes.
+    # the parameters while it writes; a resident one is there all the time.
     engine = engine_of(generation, group)
+    if engine.resident:
+        return {**found, "generation": engine.needed_bytes}
     kept = () if engine.apart else ("parameters", "expert_parameters", "framework")
     free = sum((value for name, value in found.items() if name not in kept), 0.0)
     return {**found, "generation": np.maximum(engine.needed_bytes - free, 0.0)}
