@@ -24,9 +24,11 @@ _OLDEST_PCIE, _NEWEST_SLOT = 2, 5
 _FIRST_SWITCHED = 3
 """From A100 on, boards of eight come with NVSwitch."""
 _SPEED_IN_THE_NAME = frozenset({"none", "nvlink5 nvl72", "ici", "aries", "tofud"})
-_ADAPTERS_BEFORE = re.compile(r"(?<![\w.])(\d+)\s*x\s*(?=\S)", re.IGNORECASE)
-_ADAPTERS_AFTER = re.compile(r"\bx\s*(\d+)\s*$", re.IGNORECASE)
-_GBIT = re.compile(r"(\d+(?:\.\d+)?)\s*g(?:b(?:e|ps|its?)?)?(?:/s(?:ec)?)?(?![a-z])", re.IGNORECASE)
+_ADAPTERS_BEFORE = re.compile(r"(?<![\w.])(\d+)\s*[x*×]\s*(?=\S)", re.IGNORECASE)
+_ADAPTERS_AFTER = re.compile(r"(?:(?<=[a-z])\s*[*×]|(?:\b|(?<=\dg|gb|ps|/s))x)\s*(\d+)\s*$", re.IGNORECASE)
+_GBIT = re.compile(
+    r"(\d+(?:\.\d+)?)\s*g(?:b(?:e|ps|its?)?)?(?:/s(?:ec)?)?(?!(?!x\s*\d+\s*$)[a-z])", re.IGNORECASE
+)
 _GBYTE = re.compile(r"(\d+(?:\.\d+)?)\s*G(?:B(?:/s(?:ec)?|ps)|[Bb]ytes?(?:/s(?:ec)?)?)(?![a-z])")
 """Bytes are a capital B with a time: adapters are also spelled "100GB Ethernet", which are bits."""
 _SOCKETS = re.compile(r"\b(\d+)\s*(?:tcp\s+)?(?:sockets|streams|flows)\b", re.IGNORECASE)
@@ -202,7 +204,7 @@ def _network(spelling: str, fallback: str) -> Network:
         exact = next((row for known, row in data["network_exact"].items() if _starts(known, spelling)), None)
     if exact is not None:
         return _of_family(exact["network"], exact["gbit_per_s"], exact["adapters"])
-    words = _of_collectives(spelling)
+    words = _ADAPTERS_BEFORE.sub(r"\1x ", _of_collectives(spelling))
     for row in data["network_spelling"]:
         if re.search(row["pattern"], words, re.IGNORECASE):
             return _spelled(words, row["pattern"], row["network"], plain=row.get("plain", False))
