@@ -2,6 +2,7 @@
 
 import pytest
 
+from precision_time import predict_time
 from precision_time.cost.stacks import get_stack_profile, said_stack_names, stack_name, stack_names
 from precision_time.errors import UnknownNameError
 from precision_time.hardware.catalog import get_device
@@ -45,6 +46,8 @@ def test_what_a_name_implies_is_what_a_user_could_say(name: str) -> None:
         ("torchtune", "torchtune"), ("Megatron-LM", "megatron"), ("PyTorch Lightning", "lightning"),
         ("unsloth", "unsloth"), ("llm.c", "llm.c"), ("megatron-lm + fastmoe", "megatron-lm"),
         ("Megatron", "megatron"), ("poptorch", "poptorch"),
+        ("PyTorch (HF Trainer, fms-hf-tuning)", "hf-trainer"), ("pytorch (prime-rl)", "prime-rl"),
+        ("pytorch (litgpt, Fabric)", "litgpt"), ("pytorch-lightning (deepspeed (zero3))", "deepspeed"),
     ],
 )  # fmt: skip
 def test_a_trainer_named_as_the_framework_is_the_stack(words: str, stack: str) -> None:
@@ -55,6 +58,27 @@ def test_a_trainer_named_as_the_framework_is_the_stack(words: str, stack: str) -
     assert Request.of(asked.given()) == asked
     both = Request.of({**said, "framework": words, "stack": stack})
     assert both.resolve().stack.framework == get_stack_profile(stack).framework
+
+
+@pytest.mark.parametrize(
+    ("words", "framework", "is_told"),
+    [
+        ("torch", "pytorch", False), ("tf", "tensorflow", False), ("Keras", "tensorflow", False),
+        ("paddle", "paddlepaddle", False), ("pytorch 1.8", "pytorch", True), ("mxnet (2016)", "mxnet", True),
+        ("pytorch (own loop)", "pytorch", True),
+    ],
+)  # fmt: skip
+def test_a_framework_by_its_other_names_is_the_same_question(
+    words: str, framework: str, is_told: bool
+) -> None:
+    said = {"model": "resnet50", "device": "8xV100", "batch_size": 64}
+    other = Request.of({**said, "framework": words}).resolve()
+    own = Request.of({**said, "framework": framework}).resolve()
+    assert (other.stack, other.precision) == (own.stack, own.precision)
+    assert other.stack.framework == framework
+    assert is_told == any(f"Framework {words} read as" in item.text for item in other.diagnostics)
+    times = {name: predict_time(**said, framework=name).step_time_s for name in (words, framework)}
+    assert times[words] == times[framework]
 
 
 def test_a_framework_that_nobody_knows_is_refused_with_the_nearest() -> None:

@@ -22,6 +22,8 @@ UNFUSED = "math"
 """Attention as separate products with the scores in memory (PyTorch calls it the math kernel)."""
 _TUNED = "flash3"
 _PORTABLE = "memory-efficient"
+_APART = re.compile(r"\s*[(),;+]\s*|\s+(?=[rv]?\d)")
+"""Between the names of software that a user says at once."""
 """What PyTorch runs where FlashAttention does not."""
 
 
@@ -380,7 +382,23 @@ def get_stack_profile(name: str) -> StackProfile:
 def software_called(name: str) -> StackProfile | None:
     """The profile called `name`, or that stands for software that people call so; None if there is none."""
     profiles, said = _profiles(), stack_name(name)
-    return profiles.get(_spelled(name)) or (None if said is None else profiles[said.stack])
+    if said is None:
+        return profiles.get(_spelled(software_in(name)[0] or name))
+    return profiles.get(_spelled(name)) or profiles[said.stack]
+
+
+def software_in(words: str) -> tuple[str | None, str | None]:
+    """The trainer and the framework that words name, what stands in brackets first; None where none is known.
+
+    >>> software_in("PyTorch (HF Trainer, own loader)"), software_in("tensorflow r0.10")
+    (('HF Trainer', 'pytorch'), (None, 'tensorflow'))
+    """
+    first, *others = [part for part in _APART.split(words) if part] or [""]
+    frameworks, known = constants("stacks")["framework"], _profiles().keys() | _stack_names().keys()
+    parts = [*others, first]
+    framework = next((part.lower() for part in parts if part.lower() in frameworks), None)
+    heads = [each for part in parts for each in (part, part.partition(" ")[0] if others else part)]
+    return next((n for n in heads if _spelled(n) in known and n.lower() not in frameworks), None), framework
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -406,7 +424,8 @@ def stack_name(name: str) -> StackName | None:
     >>> stack_name("LLaMA_Factory").stack
     'hf-trainer'
     """
-    return _stack_names().get(_spelled(name))
+    names = _stack_names()
+    return names.get(_spelled(name)) or names.get(_spelled(software_in(name)[0] or ""))
 
 
 def _spelled(name: str) -> str:
@@ -439,11 +458,11 @@ def framework_profile(framework: str) -> StackProfile:
         UnknownNameError: If no stack of that framework is known.
     """
     usual: Mapping[str, str] = constants("stacks")["framework"]
-    name = framework.strip().lower()
-    if name not in usual:
+    name = framework.strip().lower() if is_framework(framework) else software_in(framework)[1]
+    if name is None:
         raise UnknownNameError(
             kind="framework",
-            name=framework,
+            name=framework.strip().lower(),
             known=[*usual, *_profiles(), *_stack_names()],
             hint=f"Known: {', '.join(usual)}, and the trainers of `precision-time list stacks`.",
         )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..cache import data
-from ..cost.stacks import get_stack_profile
+from ..cost.stacks import framework_profile, get_stack_profile
 from ..hardware.device import Cluster, Device
 from ..records import dataclass
 from ..workload.families.tables import dataset_table, normalize
@@ -103,7 +103,7 @@ def question_of(request: RequestFields, workload: Workload, cluster: Cluster) ->
         room=room_of(workload, cluster.device),
         year=request.software,
         stack=None if request.stack is None else get_stack_profile(request.stack).name,
-        frameworks=() if request.framework is None else (request.framework.strip().lower(),),
+        frameworks=() if request.framework is None else (framework_profile(request.framework).framework,),
         dataset=_known_lengths(request.dataset or ""),
         longest=request.seq_len,
         samples=samples,

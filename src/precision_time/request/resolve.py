@@ -19,6 +19,8 @@ from ..cost.stacks import (
     StackProfile,
     framework_profile,
     get_stack_profile,
+    is_framework,
+    software_in,
     stack_name,
     usual_profile,
 )
@@ -379,14 +381,19 @@ def stack_of(
     profile = stack_profile(request.stack or usual, request.framework, family, device)
     if request.stack is None and request.framework is None:
         found.assume("stack", f"Software not given: {profile.name} assumed (`precision-time list stacks`).")
+    framework = None if request.framework is None else framework_profile(request.framework).framework
+    if request.framework is not None and not is_framework(request.framework):
+        found.assume("framework", f"Framework {request.framework} read as {framework}.")
     if request.stack is not None and (said := stack_name(request.stack)) is not None:
         brought = ", ".join(f"{name} {value}" for name, value in said.fields.items())
         read = f"read as {profile.name}" if said.name != profile.name else f"brings {brought}"
         found.assume("stack-name", f"{request.stack} {read}.")
         found.warn("stack-name", *filter(None, [said.approximate and f"{said.approximate}."]))
+    elif request.stack is not None and software_in(request.stack)[1] is not None:
+        found.assume("stack-name", f"{request.stack} read as {profile.name}.")
     _check_attention(request.attention, device)
     return profile.stack(
-        framework=request.framework if request.stack is not None else None,
+        framework=framework if request.stack is not None else None,
         framework_year=request.software or year_of_today(profile, device),
         compiler=request.compiler,
         channels_last=request.channels_last,

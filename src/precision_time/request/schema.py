@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from ..cost.job import TimingScope
-from ..cost.stacks import is_framework, software_called, stack_name
+from ..cost.stacks import get_stack_profile, is_framework, software_in, stack_name
 from ..errors import ConfigError, nearest_names
 from ..fields import (
     FILE,
@@ -62,17 +62,13 @@ _ANCHOR_ALIASES = {"step": STEP_TIME_S, "step_time": STEP_TIME_S}
 
 
 def _with_software(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A trainer that is named as the framework is the software: `framework=axolotl` says `stack=axolotl`.
-
-    Of several, as in "megatron-lm + fastmoe", the first.
-    """
+    """A trainer that is named as the framework is the software: `framework=axolotl` says `stack=axolotl`."""
     words = given.get("framework")
-    name = words.partition("+")[0].strip() if isinstance(words, str) else ""
-    if not name or is_framework(name) or (profile := software_called(name)) is None:
+    if not isinstance(words, str) or is_framework(words) or software_in(words)[0] is None:
         return given
     if given.get("stack") is not None:
-        return {**given, "framework": profile.framework}
-    return {**{key: value for key, value in given.items() if key != "framework"}, "stack": name}
+        return {**given, "framework": get_stack_profile(words).framework}
+    return {**{key: value for key, value in given.items() if key != "framework"}, "stack": words}
 
 
 def with_stack_name(given: Mapping[str, Any]) -> dict[str, Any]:
