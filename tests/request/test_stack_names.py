@@ -1,8 +1,14 @@
 """Names of software that people say: each is a request, and what it implies gives way to what is said."""
 
+from typing import Any
+
+import numpy as np
 import pytest
 
 from precision_time import predict_time
+from precision_time.cost.job import Jobs
+from precision_time.cost.memory import memory_of
+from precision_time.cost.optimizer import canonical_optimizer
 from precision_time.cost.stacks import get_stack_profile, said_stack_names, stack_name, stack_names
 from precision_time.errors import UnknownNameError
 from precision_time.hardware.catalog import get_device
@@ -109,3 +115,35 @@ def test_a_request_with_a_name_says_itself_again() -> None:
 def test_what_nobody_says_is_refused_with_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match="unsloth"):
         get_stack_profile("unslot")
+
+
+@pytest.mark.parametrize(
+    ("field", "words", "ours"),
+    [
+        ("compiler", "torch.compile", "inductor"), ("compiler", "CUDA graphs", "cudagraphs"),
+        ("compiler", "torch.jit", "torchscript"), ("compiler", "Eager", "none"),
+        ("attention", "flash_attention_2", "flash2"), ("attention", "FA3", "flash3"),
+        ("attention", "xformers", "memory-efficient"),
+    ],
+)  # fmt: skip
+def test_values_by_the_names_that_people_use(field: str, words: str, ours: str) -> None:
+    assert getattr(Request.of({"model": "gpt2", field: words}), field) == ours
+    assert Request.of({"model": "gpt2", field: ours}) == Request.of({"model": "gpt2", field: words})
+
+
+@pytest.mark.parametrize(
+    ("words", "ours"),
+    [
+        ("SGD with Momentum", "momentum-sgd"), ("torch.optim.AdamW", "adamw"), ("Adamax", "adam"),
+        ("muon+adamw", "muon"), ("adamw_bf16", "adamw"), ("optimi-lion", "lion"),
+    ],
+)  # fmt: skip
+def test_optimizers_by_the_names_that_people_use(words: str, ours: str) -> None:
+    assert canonical_optimizer(words) == ours
+
+
+def test_lion_keeps_half_of_the_states_of_adam() -> None:
+    said: dict[str, Any] = {"model": "gpt2", "device": "A100", "batch_size": 8, "stack": "pytorch-eager"}
+    lion, adam = (Request.of({**said, "optimizer": name}).resolve() for name in ("lion", "adamw"))
+    held = [memory_of(Jobs.at(job))["optimizer_states"] for job in (lion, adam)]
+    assert float(np.max(held[0])) == pytest.approx(float(np.max(held[1])) / 2)

@@ -6,6 +6,7 @@ Reference for the byte counts: the update equations, counted per implementation 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
@@ -87,7 +88,12 @@ def known_optimizers() -> tuple[str, ...]:
 @data
 def _spellings() -> Mapping[str, str]:
     aliases: Mapping[str, str] = constants("optimizers")["aliases"]
-    return {**{name: name for name in known_optimizers()}, **aliases}
+    return {_plain(said): name for said, name in [*((n, n) for n in known_optimizers()), *aliases.items()]}
+
+
+def _plain(name: str) -> str:
+    """Without the module it is from, blanks and hyphens as underscores: "torch.optim.AdamW" is "adamw"."""
+    return re.sub(r"[\s_-]+", "_", name.strip().lower()).removeprefix("torch.optim.")
 
 
 def canonical_optimizer(name: str) -> str:
@@ -99,7 +105,7 @@ def canonical_optimizer(name: str) -> str:
     >>> canonical_optimizer("SGD_with_momentum")
     'momentum-sgd'
     """
-    found = _spellings().get(name.lower())
+    found = _spellings().get(_plain(name))
     if found is None:
         raise UnknownNameError(
             kind="optimizer",

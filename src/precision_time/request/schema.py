@@ -142,6 +142,15 @@ def _anchors(given: Any) -> Any:
     return [_anchor(item) for item in given]
 
 
+def _in_our_words(given: Any, name: str) -> Any:
+    """A value of a field under the name that the field knows: `torch.compile` is inductor."""
+    words = re.sub(r"[\s_]+", "-", given.strip().lower()) if isinstance(given, str) else ""
+    return _NAMES["value"][name].get(words, given)
+
+
+_OURS = Read(_in_our_words, named=True)
+
+
 def _method(given: Any) -> Any:
     """A training method; an adapter is none, though people say so.
 
@@ -253,13 +262,13 @@ class RequestFields(Fields):
     stack: str | None = None
     software: Year | None = None
     compiler: Annotated[
-        Literal["none", "inductor", "xla", "cudagraphs", "torchscript", "graph"] | None, WORD
+        Literal["none", "inductor", "xla", "cudagraphs", "torchscript", "graph"] | None, _OURS, WORD
     ] = None
     channels_last: bool | None = None
     fused_optimizer: bool | None = None
-    attention: Annotated[Literal["math", "memory-efficient", "flash1", "flash2", "flash3"] | None, WORD] = (
-        None
-    )
+    attention: Annotated[
+        Literal["math", "memory-efficient", "flash1", "flash2", "flash3"] | None, _OURS, WORD
+    ] = None
     unpadded_sequences: bool | None = None
     chunked_loss: bool | None = None
     real_input: bool | None = None
