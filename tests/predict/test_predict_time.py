@@ -163,7 +163,7 @@ def test_precisions_in_their_usual_spellings(word, name):
         ({"model": "resnet5o"}, "resnet5o", "resnet50"),
         ({"device": "A1000-SXM4"}, "A1000-SXM4", "A100-SXM4"),
         ({"precision": "fp61-mixed"}, "fp61-mixed", "fp16-mixed"),
-        ({"optimizer": "adamv"}, "adamv", "adamw"),
+        ({"optimizer": "adamww"}, "adamww", "adamw"),
         ({"stack": "pytorch-eagre"}, "pytorch-eagre", "pytorch-eager"),
         ({"framework": "pytorhc"}, "pytorhc", "pytorch"),
     ],

@@ -76,10 +76,10 @@ def _marked(jobs: Any, name: str) -> Any:
 
 @pytest.mark.parametrize("model", ["resnet50", "llama3-8b", "bert-base"])
 def test_a_larger_batch_takes_no_less(model: str) -> None:
-    """But for 1 %: an answer lies below its median, the more the less is known (docs/reference/limits.md)."""
+    """But for 2 %: an answer lies below its median, the more the less is known (docs/reference/limits.md)."""
     asked: dict[str, Any] = {**CNN, "model": model, "device": "A100"}
     steps = [predict_time(**asked, batch_size=size).step_time_s for size in (1, 2, 4, 8, 16)]
-    assert all(before <= after * 1.01 for before, after in zip(steps, steps[1:], strict=False))
+    assert all(before <= after * 1.02 for before, after in zip(steps, steps[1:], strict=False))
 
 
 def test_the_answer_says_its_correction() -> None:

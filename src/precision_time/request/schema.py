@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from ..cost.job import TimingScope
-from ..cost.stacks import get_stack_profile, is_framework, software_in, stack_name
+from ..cost.stacks import is_framework, software_called, software_in, stack_name
 from ..errors import ConfigError, nearest_names
 from ..fields import (
     FILE,
@@ -62,13 +62,17 @@ _ANCHOR_ALIASES = {"step": STEP_TIME_S, "step_time": STEP_TIME_S}
 
 
 def _with_software(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A trainer that is named as the framework is the software: `framework=axolotl` says `stack=axolotl`."""
-    words = given.get("framework")
-    if not isinstance(words, str) or is_framework(words) or software_in(words)[0] is None:
+    """A trainer that is named as the framework is the software: `framework=axolotl` says `stack=axolotl`.
+
+    Beside a stack it says nothing more.
+    """
+    words, stack = given.get("framework"), given.get("stack")
+    if not isinstance(words, str) or is_framework(words):
         return given
-    if given.get("stack") is not None:
-        return {**given, "framework": get_stack_profile(words).framework}
-    return {**{key: value for key, value in given.items() if key != "framework"}, "stack": words}
+    fields = {name: value for name, value in given.items() if name != "framework"}
+    if isinstance(stack, str) and (profile := software_called(stack)) is not None:
+        return {**fields, "framework": profile.framework}
+    return given if software_in(words)[0] is None else {**fields, "stack": words}
 
 
 def with_stack_name(given: Mapping[str, Any]) -> dict[str, Any]:

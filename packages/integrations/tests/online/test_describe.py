@@ -76,16 +76,16 @@ def test_what_could_not_be_read_is_listed() -> None:
         def forward(self, inputs: Any) -> Any:
             return self.layer(inputs) * inputs.sum().item()
 
-    class Lion(torch.optim.SGD):
+    class Sophia(torch.optim.SGD):
         pass
 
     model = Reads()
     found = request_of(
-        model, batch=torch.zeros(2, 4), optimizer=Lion(model.parameters(), lr=0.1), **ELSEWHERE
+        model, batch=torch.zeros(2, 4), optimizer=Sophia(model.parameters(), lr=0.1), **ELSEWHERE
     )
     assert found.request is None
     optimizer, captured = found.reasons
-    assert "'Lion' is not priced" in optimizer
+    assert "'Sophia' is not priced" in optimizer
     assert "Reads could not be captured" in captured and ".item()" in captured
 
 
