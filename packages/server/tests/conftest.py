@@ -15,6 +15,7 @@ import urllib.parse
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -131,3 +132,16 @@ def postgres_server() -> Iterator[PostgresServer]:
 def postgres_url(postgres_server: PostgresServer) -> str:
     """The URL of an empty database that the tests of a session share."""
     return postgres_server.new_database()
+
+
+@pytest.fixture
+def long_plan() -> dict[str, Any]:
+    """A plan that takes more than a minute of the processor."""
+    return {
+        "model": "deepseek-v3",
+        "tokens": "1T",
+        "devices": ["H100", "H200", "A100", "B200", "H800"],
+        "gpus": "1024..1984:64",
+        "layouts": 8,
+        "precision": ["bf16-mixed", "fp8-mixed"],
+    }
