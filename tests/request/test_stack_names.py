@@ -135,7 +135,7 @@ def test_values_by_the_names_that_people_use(field: str, words: str, ours: str) 
     ("words", "ours"),
     [
         ("SGD with Momentum", "momentum-sgd"), ("torch.optim.AdamW", "adamw"), ("Adamax", "adam"),
-        ("muon+adamw", "muon"), ("adamw_bf16", "adamw"), ("optimi-lion", "lion"),
+        ("muon+adamw", "muon"), ("adamw-bf16", "adamw_bf16"), ("optimi-lion", "lion"),
     ],
 )  # fmt: skip
 def test_optimizers_by_the_names_that_people_use(words: str, ours: str) -> None:
